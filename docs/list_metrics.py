@@ -89,7 +89,7 @@ use it for the order of restarts, and let clients find brokers by a headless ser
 ## What a figure costs
 
 It is looked up when someone asks, at most once a second. A request costs one addition to a list, a batch three, and every 64th request of a
-kind two looks at the clock (`broker/metrics/request_times.py`). A page is made in turns of 8 ms of the event loop; what it takes with 2,000
+kind two looks at the clock (`broker/requests/request_times.py`). A page is made in turns of 8 ms of the event loop; what it takes with 2,000
 partitions is in [BENCHMARKS.md](BENCHMARKS.md). The server (`net/http_server.py`) answers GET and HEAD, one request per connection, with at most
 16 connections, 8 KiB of request, 5 s for the request and 10 s for the response. On a loopback address it refuses requests for host names
 other than `localhost`, so that no web page reads it by DNS rebinding.

@@ -8,7 +8,7 @@ writes docs/PROTOCOL.md; a unit test keeps the committed file equal to what the 
 import inspect
 from pathlib import Path
 
-from ottla.broker.requests.groups import refused_protocols
+from ottla.broker.requests.groups import group_admin
 from ottla.broker.requests.routes import ROUTES
 from ottla.wire.apis import APIS
 
@@ -36,7 +36,7 @@ def row(key: int) -> str:
     flexible = "–" if spec.flexible_version is None else f"{spec.flexible_version}+"
     api = ROUTES.get(key)
     served = "not served"
-    if api is not None and api.handle is refused_protocols.refuse:
+    if api is not None and api.handle is group_admin.refuse:
         served = "refused at once with UNSUPPORTED_VERSION"
     elif api is not None:
         handler = api.handle

@@ -300,7 +300,7 @@ KNOWN_DEAD = {
     "sim/world.py": {"simulate"},
     "zookeeper/memory.py": {"disconnect"},
     # What old administrators' tools and JVM brokers write into ZooKeeper; stories do the same.
-    "zookeeper/admin_requests.py": {"create_reassignment", "create_preferred_election"},
+    "zookeeper/cluster.py": {"create_reassignment", "create_preferred_election"},
     "zookeeper/states.py": {"get_one"},
     # One class for each of ZooKeeper's codes, found as subclasses.
     "zookeeper/errors.py": {"*"},

@@ -19,11 +19,10 @@ from ottla.model.config import default_topic_config
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.security.principal_mapping import PrincipalMapping
-from ottla.security.sasl import jaas_file, jwt_tokens
+from ottla.security.sasl import jaas, jwt_tokens
 from ottla.security.sasl.digest_md5 import DigestMd5Server
 from ottla.security.sasl.oauthbearer import OAuthBearerServer
-from ottla.security.sasl.scram import ScramMechanism
-from ottla.security.sasl.scram_exchange import ScramLookup, ScramServer
+from ottla.security.sasl.scram import ScramLookup, ScramMechanism, ScramServer
 from ottla.wire import codec, compression, records
 from ottla.wire.headers import decode_request_header
 from ottla.wire.messages import groups, transactions
@@ -317,7 +316,7 @@ class TextTarget(Target):
             if properties.load_properties(properties.as_properties(settings).encode()) != settings:
                 raise Finding(f"settings come back otherwise: {settings}")
         elif kind == 1:
-            jaas_file.parse_jaas_file("file", text)
+            jaas.parse_jaas_file("file", text)
         elif kind == 2:
             PrincipalMapping(text).name("CN=a,OU=b")
         elif kind == 3:

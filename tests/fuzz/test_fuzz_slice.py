@@ -21,7 +21,7 @@ from fuzz import make
 from ottla.broker.requests.routes import ROUTES
 from ottla.model.errors import OttlaError
 from ottla.replication.fetcher import LeaderFetcher
-from ottla.security.sasl import jaas_file
+from ottla.security.sasl import jaas
 from ottla.wire import primitives
 from ottla.wire.apis import APIS
 from ottla.wire.codec import encode_request
@@ -189,13 +189,13 @@ def test_honest_answers_are_followed():
         (fuzz_coordination, "SaslUsers", lambda users, required: SaslUsers(users, required=False),
          "a stranger changed"),
         (memory, "Reads", lambda _server: None, "AttributeError"),
-        (jaas_file, "parse_jaas_file", lambda _where, text: text[9999], "out of range"),
+        (jaas, "parse_jaas_file", lambda _where, text: text[9999], "out of range"),
     ],
     ids=["strangers", "reads", "texts"],
 )  # fmt: skip
 def test_what_the_later_targets_are_there_for_is_found(monkeypatch, place, name, planted, found):
     monkeypatch.setattr(place, name, planted)
-    kind = "texts" if place is jaas_file else "coordination"
+    kind = "texts" if place is jaas else "coordination"
     target, _ = make(kind)
 
     def run():

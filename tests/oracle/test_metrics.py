@@ -24,8 +24,8 @@ from exporter_names import EXPORTER_NAMES, shape_text
 from metrics_load import HELD, LAG_MS, SESSION_MS, SETTINGS, SINGLE, Load
 from prometheus_client.parser import text_string_to_metric_families
 
-from ottla.broker.metrics.bean_names import label_text, parse_bean, samples_of
 from ottla.broker.metrics.catalogue import ATTRIBUTES, beans
+from ottla.broker.metrics.exposition import label_text, parse_bean, samples_of
 from support import kafka_tools
 from support.cluster import BrokerProcesses, OttlaCluster, free_ports
 from support.kafka_mbeans import KafkaWithMBeans

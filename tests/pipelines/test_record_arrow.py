@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from ottla.model.errors import CorruptRecordError, InvalidRecordError, OttlaError
 from ottla.pipelines.record_arrow import COLUMNS, TYPES, ArrowDecoder, arrow_schema
-from ottla.wire.aborted import Aborted
 from ottla.wire.batch_header import CRC_START, HEADER_BYTES, LOG_APPEND_TIME, crc32c
 from ottla.wire.compression import CODEC_NAMES
 from ottla.wire.record_check import varint
 from ottla.wire.records import (
     ABORT,
     COMMIT,
+    Aborted,
     Record,
     build_batch,
     build_control_batch,

@@ -37,8 +37,13 @@ from ottla.security.sasl.authentication import (
 from ottla.security.sasl.jwt_tokens import Expected, Keys, validate_signed, validate_unsigned
 from ottla.security.sasl.oauthbearer import OAuthBearerServer
 from ottla.security.sasl.plain import PlainServer
-from ottla.security.sasl.scram import ScramMechanism, credential_of
-from ottla.security.sasl.scram_exchange import ScramClient, ScramLookup, ScramServer
+from ottla.security.sasl.scram import (
+    ScramClient,
+    ScramLookup,
+    ScramMechanism,
+    ScramServer,
+    credential_of,
+)
 from support.sasl_clusters import USERS
 
 SHA256 = ScramMechanism.SCRAM_SHA_256

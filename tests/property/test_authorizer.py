@@ -20,9 +20,10 @@ from ottla.security.acls import (
     AclFilter,
     Entry,
     Pattern,
+    allowing,
+    nearest,
 )
 from ottla.security.authorizer import AclAuthorizer
-from ottla.security.nearest_acl import allowing, nearest
 from ottla.security.principals import Principal
 from support.acl_model import model_allows, principal, random_acl, random_question
 

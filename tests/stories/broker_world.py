@@ -50,7 +50,7 @@ DESK = "10.0.0.2"  # the address of node c, the second one made
 ALTER_PARTITION, CONTROLLED_SHUTDOWN, API_VERSIONS = 56, 7, 18
 LISTENED_TO = (
     "ottla.broker.broker",
-    "ottla.broker.requests.control.epochs",
+    "ottla.broker.requests.control.replica_control",
     "ottla.replication.control",
 )
 NOT_TOLD = "LeaderAndIsr received |delete replica |start|shut"

@@ -10,7 +10,7 @@ from story_harness import play
 
 from ottla.model.ids import uuid_from_text, uuid_to_text
 from ottla.zookeeper.operations import Delete
-from ottla.zookeeper.topic_ids import note_path
+from ottla.zookeeper.topics import note_path
 
 ID = b"t".ljust(16, b"\1")
 ANOTHER = b"another".ljust(16, b"\2")

@@ -39,7 +39,7 @@ from ottla.log.files import OsFiles
 from ottla.model.config import BrokerConfig
 from ottla.net import garbage
 from ottla.net.runtime import real_world
-from ottla.testing.coordination import start_coordination
+from ottla.testing.forked import start_coordination
 from ottla.wire.apis import APIS
 from ottla.wire.codec import MAX_ELEMENTS, MAX_ELEMENTS_AT_ONCE, decode_response, encode_request
 from ottla.wire.headers import decode_response_header, encode_request_header

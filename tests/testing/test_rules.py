@@ -5,9 +5,8 @@ import pytest
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.net.faults import Link
 from ottla.testing.cluster import Cluster
-from ottla.testing.faults import Rules
-from ottla.testing.links import Faults, names
-from ottla.testing.settings import checked_settings, defaults
+from ottla.testing.faults import Faults, Rules, names
+from ottla.testing.requests import checked_settings, defaults
 from ottla.testing.sync_cluster import SyncCluster
 
 ADDRESSES = {1: "127.0.0.1:101", 2: "127.0.0.1:102", 3: "127.0.0.1:103"}

@@ -32,12 +32,12 @@ from ottla.broker.lifecycle.log_tasks import remove_deleted, run_log_tasks
 from ottla.broker.lifecycle.membership import Membership, shut_down_controlled
 from ottla.broker.metadata.metadata_blobs import MetadataBlobs
 from ottla.broker.metadata.metadata_cache import Change, MetadataCache
-from ottla.broker.metrics.error_counts import ErrorCounts
-from ottla.broker.metrics.request_times import RequestTimes
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
+from ottla.broker.requests.error_counts import ErrorCounts
 from ottla.broker.requests.request_log import request_log
+from ottla.broker.requests.request_times import RequestTimes
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.routes import ROUTES
 from ottla.broker.requests.security.listeners import SaslListeners

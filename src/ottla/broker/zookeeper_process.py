@@ -20,7 +20,7 @@ from ottla.cli.declaring import Option, read_plainly
 from ottla.log.files import OsFiles
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.net import garbage, runtime
-from ottla.security.sasl.jaas_file import users_of
+from ottla.security.sasl.jaas import users_of
 from ottla.zookeeper.database import ACCEPT_LOSS, SET_ASIDE, SNAPSHOT_TRANSACTIONS, Database
 from ottla.zookeeper.memory import MemoryZooKeeper
 from ottla.zookeeper.server_authentication import NO_SASL, SaslUsers

@@ -17,8 +17,7 @@ from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer
 from ottla.model.protocol import EARLIEST, LATEST, READ_UNCOMMITTED, UNKNOWN_OFFSET
-from ottla.wire.aborted import Aborted
-from ottla.wire.records import Record, iter_batches, iter_records
+from ottla.wire.records import Aborted, Record, iter_batches, iter_records
 
 MAX_WAIT_MS = 500
 MAX_BYTES = 16 * 1024 * 1024

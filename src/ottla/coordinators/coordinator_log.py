@@ -32,8 +32,8 @@ from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import World
 from ottla.model.protocol import ACKS_ALL, NO_PRODUCER_ID
 from ottla.model.time_slices import TimeSlice, end_tasks
-from ottla.replication.delayed_produce import ProduceHost, code_at_timeout
-from ottla.replication.partition import Partition
+from ottla.replication.delayed_produce import code_at_timeout
+from ottla.replication.partition import Host, Partition
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.wire.batch_header import BatchHeader
 from ottla.wire.compression import NONE as UNCOMPRESSED
@@ -173,7 +173,7 @@ class DelayedAppend:
 
     __slots__ = ("_code", "_completed", "_host", "_settled", "_timed_out", "base_offset", "done")
 
-    def __init__(self, completed: Outcome, settled: Outcome | None, host: ProduceHost) -> None:
+    def __init__(self, completed: Outcome, settled: Outcome | None, host: Host) -> None:
         self._completed = completed
         self._settled = settled
         self._host = host
@@ -297,7 +297,7 @@ class CoordinatorLog:
         """Begin to load a partition: this broker was elected its leader."""
         index = partition.tp.partition
         self.on_resigned(partition)
-        leadership = self._leaderships[index] = Leadership(index, partition.leader_epoch)
+        leadership = self._leaderships[index] = Leadership(index, partition.state.leader_epoch)
         logger.debug("loading partition=%s leader_epoch=%d", partition.tp, leadership.epoch)
         self._waiting.append(leadership)
         self._start()
@@ -318,7 +318,7 @@ class CoordinatorLog:
             logger.debug(
                 "unloaded partition=%s leader_epoch=%d loaded=%s",
                 partition.tp,
-                partition.leader_epoch,
+                partition.state.leader_epoch,
                 leadership.loaded,
             )
 

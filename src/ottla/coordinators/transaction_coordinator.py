@@ -151,7 +151,7 @@ class TransactionCoordinator(StateListener):
 
     def start_loading(self, index: int) -> TransactionRecordReader:
         partition = self._replicas.hosted(TRANSACTION_STATE_TOPIC, index)
-        shard = self.transactions.start_loading(index, partition.leader_epoch)
+        shard = self.transactions.start_loading(index, partition.state.leader_epoch)
         return TransactionRecordReader(shard.transactions)
 
     def on_loaded(self, index: int) -> None:

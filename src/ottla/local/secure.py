@@ -26,7 +26,7 @@ from ottla.model.ports import address_text
 from ottla.security import acls
 from ottla.security.acls import ALLOW, LITERAL, WILDCARD, Entry, Pattern
 from ottla.security.principals import USER_TYPE, Principal
-from ottla.security.sasl.jaas_file import DIGEST_MODULE
+from ottla.security.sasl.jaas import DIGEST_MODULE
 from ottla.security.sasl.scram import BY_NAME
 from ottla.zookeeper.access import UNKNOWN_VERSION
 from ottla.zookeeper.session import Session

@@ -54,8 +54,7 @@ def _secured(zookeeper: ZooKeeper, plain: World) -> tuple[World, ZooKeeperSecuri
     from ottla.log.files import OsFiles
     from ottla.model.config import BrokerConfig
     from ottla.net.tls_world import tls_world
-    from ottla.zookeeper.security_settings import zookeeper_security
-    from ottla.zookeeper.tls_settings import zookeeper_tls
+    from ottla.zookeeper.security_settings import zookeeper_security, zookeeper_tls
 
     concerning = {k: v for k, v in zookeeper.settings.items() if _concerns(k)}
     config = BrokerConfig({"broker.id": "0", "zookeeper.connect": zookeeper.address, **concerning})

@@ -23,10 +23,10 @@ from ottla.pipelines.record_positions import (
     parse,
     record_starts,
 )
-from ottla.wire.aborted import Aborted
 from ottla.wire.batch_header import BatchHeader
 from ottla.wire.records import (
     DEFAULT_MAX_DECOMPRESSED_BYTES,
+    Aborted,
     Record,
     crc_ok,
     iter_batches,

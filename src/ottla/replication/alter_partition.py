@@ -86,7 +86,7 @@ class AlterPartitionManager:
     def submit(self, partition: Partition, change: IsrChange) -> None:
         """Queue a change. Another one still open for that partition makes it not attempted."""
         open_one = self._queue.get(partition.tp)
-        if open_one is not None and open_one.partition.isr is open_one.proposal:
+        if open_one is not None and open_one.partition.state.isr is open_one.proposal:
             partition.isr_change_rejected(change.proposal, ErrorCode.OPERATION_NOT_ATTEMPTED)
             return
         # An open change that its partition gave up (a new leader epoch) makes way.
@@ -125,7 +125,7 @@ class AlterPartitionManager:
 
     def _forget_superseded(self) -> None:
         for tp, change in list(self._queue.items()):
-            if change.partition.isr is not change.proposal:
+            if change.partition.state.isr is not change.proposal:
                 del self._queue[tp]
 
     async def _version(self, peer: PeerConnection, ids: bool) -> int:
@@ -144,7 +144,7 @@ class AlterPartitionManager:
     async def _send(self, changes: list[Change]) -> bool:
         """Send all `changes` in one request; True if the controller took the request at all."""
         peer = await self._controller_peer()
-        ids = all(c.partition.topic_id != ZERO_UUID for c in changes)
+        ids = all(c.partition.state.topic_id != ZERO_UUID for c in changes)
         version = await self._version(peer, ids)
         request = self._request(changes, version)
         self.sent_total += 1
@@ -162,7 +162,7 @@ class AlterPartitionManager:
             topic = topics.get(tp.topic)
             if topic is None:
                 topic = topics[tp.topic] = AlterPartitionRequest.TopicData(
-                    topic_name=tp.topic, topic_id=change.partition.topic_id
+                    topic_name=tp.topic, topic_id=change.partition.state.topic_id
                 )
             item = AlterPartitionRequest.PartitionData(
                 partition_index=tp.partition,
@@ -189,7 +189,7 @@ class AlterPartitionManager:
     ) -> bool:
         """Hand each response to its partition; False if something has to be sent again."""
         sent = {c.partition.tp: c for c in changes}
-        names = {c.partition.topic_id: c.partition.tp.topic for c in changes}
+        names = {c.partition.state.topic_id: c.partition.tp.topic for c in changes}
         clean = True
         errors: dict[str, int] = {}
         time_slice = TimeSlice(self._clock)
@@ -215,14 +215,14 @@ class AlterPartitionManager:
             errors or "none",
             len(sent),
             changes[0].partition.tp,
-            changes[0].partition.isr.committed,
+            changes[0].partition.state.isr.committed,
         )
         return clean and not sent
 
     def _responded(self, change: Change, item: AlterPartitionResponse.PartitionData) -> bool:
         code = ErrorCode(item.error_code)
         if code is ErrorCode.NONE:
-            if change.partition.isr is change.proposal:
+            if change.partition.state.isr is change.proposal:
                 grew = len(item.isr) - len(change.proposal.committed)
                 self.shrinks_total += grew < 0
                 self.expands_total += grew > 0

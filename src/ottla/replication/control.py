@@ -76,14 +76,15 @@ class StateChangeLog:
         """Note that this broker leads a partition in a new epoch."""
         if self._lines is None:
             return
-        known = partition.topic_id != ZERO_UUID
-        topic_id = f"Some({uuid_to_text(partition.topic_id)})" if known else "None"
+        state = partition.state
+        known = state.topic_id != ZERO_UUID
+        topic_id = f"Some({uuid_to_text(state.topic_id)})" if known else "None"
         self._lines.append(
             f"{self._head}Leader {partition.tp} with topic id {topic_id} starts at leader epoch "
-            f"{partition.leader_epoch} from offset {partition.epoch_start} with partition epoch "
-            f"{partition.partition_epoch}, high watermark {log.high_watermark}, ISR "
-            f"{list_text(partition.isr.committed)}, adding replicas {list_text(partition.adding)} "
-            f"and removing replicas {list_text(partition.removing)} . Previous leader "
+            f"{state.leader_epoch} from offset {state.epoch_start} with partition epoch "
+            f"{state.partition_epoch}, high watermark {log.high_watermark}, ISR "
+            f"{list_text(state.isr.committed)}, adding replicas {list_text(state.adding)} "
+            f"and removing replicas {list_text(state.removing)} . Previous leader "
             f"{leader_text(leader_before)} and previous leader epoch was {epoch_before}."
         )
 
@@ -93,10 +94,11 @@ class StateChangeLog:
         """Note that this broker follows in a new epoch."""
         if self._lines is None:
             return
+        state = partition.state
         self._lines.append(
-            f"{self._head}Follower {partition.tp} starts at leader epoch {partition.leader_epoch} "
-            f"from offset {log.log_end_offset} with partition epoch {partition.partition_epoch} "
-            f"and high watermark {log.high_watermark}. Current leader is {partition.leader}. "
+            f"{self._head}Follower {partition.tp} starts at leader epoch {state.leader_epoch} "
+            f"from offset {log.log_end_offset} with partition epoch {state.partition_epoch} "
+            f"and high watermark {log.high_watermark}. Current leader is {state.leader}. "
             f"Previous leader {leader_text(leader_before)} and previous leader epoch was "
             f"{epoch_before}."
         )
@@ -252,7 +254,7 @@ def _apply(replicas: ReplicaManager, update: LeadershipUpdate, applied: Applied)
             uuid_to_text(topic_id),
         )
         return ErrorCode.INCONSISTENT_TOPIC_ID
-    epoch = partition.leader_epoch if partition is not None else NO_EPOCH
+    epoch = partition.state.leader_epoch if partition is not None else NO_EPOCH
     if update.leader_epoch < epoch:
         return ErrorCode.STALE_CONTROLLER_EPOCH
     decision = replicas.damaged.decide(update)
@@ -373,8 +375,8 @@ async def _go_on_with_durable_ids(
 def _known_topic_id(
     replicas: ReplicaManager, tp: TopicPartition, partition: Partition | None
 ) -> bytes:
-    if partition is not None and partition.topic_id != ZERO_UUID:
-        return partition.topic_id
+    if partition is not None and partition.state.topic_id != ZERO_UUID:
+        return partition.state.topic_id
     log = replicas.logs.get(tp)
     return log.topic_id if log is not None else ZERO_UUID
 
@@ -395,15 +397,19 @@ def _same_epoch(
         stale = ErrorCode.NONE
     else:
         stale = ErrorCode.STALE_CONTROLLER_EPOCH
-    if topic_id != ZERO_UUID and partition.topic_id == ZERO_UUID:
+    if topic_id != ZERO_UUID and partition.state.topic_id == ZERO_UUID:
         partition.assign_topic_id(topic_id)
         if partition.log is not None:
             applied.named.append(partition.log)
-    elif topic_id == ZERO_UUID and partition.topic_id != ZERO_UUID and not partition.is_leader:
+    elif (
+        topic_id == ZERO_UUID
+        and partition.state.topic_id != ZERO_UUID
+        and not partition.state.is_leader
+    ):
         return ErrorCode.NONE
     else:
         return stale
-    if not partition.is_leader:
+    if not partition.state.is_leader:
         replicas.fetchers.topic_id_changed(partition)
     return ErrorCode.NONE
 
@@ -414,7 +420,7 @@ def _follow(replicas: ReplicaManager, partition: Partition) -> None:
     One that is not alive yet is asked for again and again until it is; Kafka would leave the
     partition without a fetcher until the next LeaderAndIsr.
     """
-    following = partition.leader >= 0 and not partition.is_leader
+    following = partition.state.leader >= 0 and not partition.state.is_leader
     if following and not (replicas.leaving or replicas.shutting_down):
         replicas.fetchers.add(partition)
 
@@ -455,7 +461,7 @@ def _lead_or_follow(
             return
         _lead(replicas, partition, log, update, applied)
         return
-    before = partition.leader, partition.leader_epoch
+    before = partition.state.leader, partition.state.leader_epoch
     if not partition.make_follower(update, log):
         return
     applied.state_changes.became_follower(partition, log, *before)
@@ -479,7 +485,7 @@ def _lead(
     applied: Applied,
 ) -> None:
     replicas.in_sync(partition.tp)  # or alone, or allowed to lose: it says what was kept
-    before = partition.leader, partition.leader_epoch
+    before = partition.state.leader, partition.state.leader_epoch
     if partition.make_leader(update, log):
         applied.leaders.append(partition)
         if update.recovery_state == RECOVERING:
@@ -489,10 +495,10 @@ def _lead(
                 "from this offset on "
                 "is lost",
                 partition.tp,
-                partition.leader_epoch,
+                partition.state.leader_epoch,
                 log.log_end_offset,
             )
-    if partition.is_leader:
+    if partition.state.is_leader:
         applied.state_changes.became_leader(partition, log, *before)
         applied.expected.append(partition)
 
@@ -601,7 +607,7 @@ def _stop(
         del replicas.offline[tp]
     partition = replicas.partitions.get(tp)
     if partition is not None:
-        if epoch not in (EPOCH_DURING_DELETE, NO_EPOCH) and epoch < partition.leader_epoch:
+        if epoch not in (EPOCH_DURING_DELETE, NO_EPOCH) and epoch < partition.state.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         replicas.recovery.cancel(tp)
         replicas.fetchers.remove((tp,))
@@ -612,7 +618,7 @@ def _stop(
             replicas.forget_topic(partition)
             deleted.append(partition)
         else:
-            partition.stopped = not partition.is_leader
+            partition.stopped = not partition.state.is_leader
             partition.release_waiting()
     if not delete:
         return ErrorCode.NONE

@@ -31,7 +31,6 @@ import logging
 from collections.abc import Callable, Collection, Container
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
 from ottla.log import damage as ranges
 from ottla.log.log import Log
@@ -41,7 +40,7 @@ from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.model.time_slices import end_tasks, wait_at_most
-from ottla.replication.partition import Partition
+from ottla.replication.partition import Host, Partition
 
 
 class DamageDecision(Enum):
@@ -82,19 +81,6 @@ LONGEST_PAUSE_S = 8.0
 the controller may have been elected just now, or may not be done with the refusal."""
 
 
-class DamagedHost(Protocol):
-    """What damaged replicas need of the replica manager."""
-
-    broker_id: int
-    partitions: dict[TopicPartition, Partition]
-    offline: dict[TopicPartition, None]
-
-    @property
-    def alive(self) -> Container[int]:
-        """The ids of the brokers that the cluster takes for alive."""
-        ...
-
-
 @dataclass(slots=True, eq=False)
 class Damaged:
     """A damaged replica: which step it has reached."""
@@ -110,7 +96,7 @@ class DamagedReplicas:
     """The damaged replicas of one broker."""
 
     def __init__(
-        self, world: World, host: DamagedHost, logs: LogManager, announce: Callable[[], None]
+        self, world: World, host: Host, logs: LogManager, announce: Callable[[], None]
     ) -> None:
         self._world = world
         self._host = host
@@ -268,7 +254,7 @@ class DamagedReplicas:
             to_go = self._is_to_go(partition)
             if not to_go and await self._heal(log):
                 return False
-            if not to_go and partition.is_leader:
+            if not to_go and partition.state.is_leader:
                 self._log_still_leading(log, known)
         if not to_go:
             known.due_s = 0.0
@@ -283,11 +269,11 @@ class DamagedReplicas:
     def _is_to_go(self, partition: Partition) -> bool:
         """Return whether the controller has to know of a damaged replica that is in use."""
         host = self._host
-        if partition.is_leader:
-            isr = partition.isr.committed
+        if partition.state.is_leader:
+            isr = partition.state.isr.committed
             return any(b != host.broker_id and b in host.alive for b in isr)
         # A follower cannot know whether it is in the ISR: what it was sent may be old.
-        return partition.leader not in (-1, host.broker_id)
+        return partition.state.leader not in (-1, host.broker_id)
 
     async def _write_mark(self, log: Log, known: Damaged) -> None:
         """Write the known damage to the mark beside the log, durably."""

@@ -12,28 +12,19 @@ Kafka: `DelayedProduce` and `ProducePartitionStatus`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ottla.log.log import AppendInfo
 from ottla.model.errors import ErrorCode
 from ottla.model.ports import Buffer
 from ottla.net.connection import Pending
-from ottla.replication.partition import Partition
-from ottla.replication.purgatory import Purgatory
+from ottla.replication.partition import Host, Partition
 
 if TYPE_CHECKING:
     from ottla.net.connection import Connection
 
 
-class ProduceHost(Protocol):
-    """What a delayed produce needs of the replica manager."""
-
-    purgatory: Purgatory
-    may_propose: bool
-    """False without a ZooKeeper session"""
-
-
-def code_at_timeout(host: ProduceHost) -> ErrorCode:
+def code_at_timeout(host: Host) -> ErrorCode:
     """Return a partition's error when the time is over.
 
     Without a ZooKeeper session this broker may have been fenced and not know it (fault F14). After
@@ -82,7 +73,7 @@ class DelayedProduce(Pending):
     def __init__(
         self,
         connection: "Connection",
-        host: ProduceHost,
+        host: Host,
         results: Sequence[PartitionResult] = (),
         *,
         pipelined: bool,

@@ -59,7 +59,7 @@ class EligibleRecords:
 
     def want(self, partition: Partition) -> None:
         """Have the ISR of this partition epoch proven; asked for with each append until it is."""
-        wanted = partition, partition.partition_epoch
+        wanted = partition, partition.state.partition_epoch
         if self._wanted.get(partition.tp) != wanted:
             self._wanted[partition.tp] = wanted
             self._wake.set()
@@ -87,8 +87,8 @@ class EligibleRecords:
     async def _prove(self, some: Sequence[tuple[TopicPartition, tuple[Partition, int]]]) -> None:
         isrs = {}
         for tp, (partition, epoch) in some:
-            if partition.is_leader and partition.partition_epoch == epoch:
-                isrs[tp] = frozenset(partition.isr.committed), epoch
+            if partition.state.is_leader and partition.state.partition_epoch == epoch:
+                isrs[tp] = frozenset(partition.state.isr.committed), epoch
         proven = await self._void(isrs) if isrs else ()
         for tp, wanted in some:
             # One that is no longer led, or in a later epoch, is asked for by its next append.

@@ -23,9 +23,7 @@ import itertools
 import logging
 import math
 from collections.abc import Callable
-from typing import Protocol
 
-from ottla.model.cluster import Endpoint
 from ottla.model.errors import (
     ErrorCode,
     NotLeaderError,
@@ -54,8 +52,7 @@ from ottla.replication.leader_session import (
     FetchPosition,
     LeaderSession,
 )
-from ottla.replication.partition import Partition
-from ottla.replication.throttle import ReplicationQuota
+from ottla.replication.partition import Host, Partition
 from ottla.replication.truncation import EpochEnd, Restart, restart_point, truncation_point
 from ottla.wire.messages.records import FetchRequest, FetchResponse
 
@@ -94,31 +91,6 @@ LOG_ENDS_RETRY_S = 0.5
 """After an error for some log end, log ends are requested again after this time."""
 
 
-class FetcherHost(Protocol):
-    """What fetchers need of the replica manager."""
-
-    follower_quota: ReplicationQuota
-
-    @property
-    def broker_epoch(self) -> int: ...
-
-    def endpoint(self, broker_id: int) -> Endpoint | None:
-        """Return the endpoint of a live broker's inter-broker listener; None if unknown."""
-        ...
-
-    def is_unclean(self, tp: TopicPartition) -> bool:
-        """Return whether a log may have lost its tail and was not verified as complete since."""
-        ...
-
-    def in_sync(self, tp: TopicPartition) -> None:
-        """Note that a log holds every acknowledged record (R18)."""
-        ...
-
-    async def make_truncations_durable(self) -> None:
-        """Wait until the truncations so far are durable; only then may records be appended."""
-        ...
-
-
 class PartitionFetchState(FetchPosition):
     """A partition in a fetcher: its fetch position, and whether it is delayed.
 
@@ -138,7 +110,7 @@ class PartitionFetchState(FetchPosition):
     )
 
     def __init__(self, partition: Partition) -> None:
-        super().__init__(partition.tp, partition.topic_id, partition.leader_epoch)
+        super().__init__(partition.tp, partition.state.topic_id, partition.state.leader_epoch)
         self.partition = partition
         self.delayed = False
         self.backoff_s = FIRST_BACKOFF_S
@@ -153,7 +125,7 @@ class LeaderFetcher:
     def __init__(
         self,
         world: World,
-        host: FetcherHost,
+        host: Host,
         settings: FetcherSettings,
         leader: int,
         number: int,
@@ -201,7 +173,7 @@ class LeaderFetcher:
         if (
             known is not None
             and known.partition is partition
-            and known.leader_epoch == partition.leader_epoch
+            and known.leader_epoch == partition.state.leader_epoch
         ):
             return
         state = PartitionFetchState(partition)
@@ -224,9 +196,9 @@ class LeaderFetcher:
     def topic_id_changed(self, partition: Partition) -> None:
         """Fetch a topic by the id it has got, or lost."""
         state = self.states.get(partition.tp)
-        if state is not None and state.topic_id != partition.topic_id:
+        if state is not None and state.topic_id != partition.state.topic_id:
             self._session.remove(partition.tp)
-            state.topic_id = partition.topic_id
+            state.topic_id = partition.state.topic_id
             if not state.delayed:
                 self._session.add(state)
             self._wake.set()

@@ -15,7 +15,7 @@ Invariants:
 Kafka: `ReplicaManager.fetchMessages`/`readFromLog` and `DelayedFetch`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -23,7 +23,7 @@ from ottla.log.log import Log
 from ottla.log.results import LogRead, NotInMemoryError
 from ottla.log.segment import MOST_AT_ONCE
 from ottla.model.errors import ErrorCode, NotLeaderError, OffsetOutOfRangeError, OttlaError
-from ottla.model.ids import ZERO_UUID, TopicPartition
+from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
 from ottla.model.protocol import READ_COMMITTED, READ_UNCOMMITTED, UNKNOWN_OFFSET
 from ottla.net.connection import Pending
@@ -34,10 +34,8 @@ from ottla.replication.fetch_session import (
     FetchSession,
     SessionCache,
 )
-from ottla.replication.isr import Follower
-from ottla.replication.partition import Partition
+from ottla.replication.partition import Host, Partition
 from ottla.replication.purgatory import Purgatory
-from ottla.replication.throttle import ReplicationQuota
 from ottla.replication.topic_counts import EXPECTED_OF_FETCH
 from ottla.replication.truncation import divergence
 from ottla.wire.messages.records import FetchResponse
@@ -70,29 +68,8 @@ UNKNOWN = (
 )
 
 
-class FetchHost(Protocol):
-    """What serving a fetch needs of the replica manager."""
-
-    broker_id: int
-    leader_quota: ReplicationQuota
-
-    def is_unclean(self, tp: TopicPartition) -> bool:
-        """Return whether a log may have lost its tail, and was not shown to be complete since."""
-        ...
-
-    def now_ms(self) -> float: ...
-
-    def hosted(self, topic: str, index: int) -> Partition:
-        """Return a partition on this broker, or raise what its absence means."""
-        ...
-
-    def read_from_disk(self, places: list[NotInMemoryError], then: Callable[[], None]) -> None:
-        """Have a worker read these, then call `then`."""
-        ...
-
-    def leaves(self, topic: str, index: int) -> bool:
-        """Return whether a damaged partition will soon be served by another replica."""
-        ...
+class FetchHost(Host, Protocol):
+    """The replica manager, as it serves consumers too."""
 
     def preferred_replica(self, partition: Partition, reader: Reader, offset: int) -> int | None:
         """Return the broker that a consumer had better read a partition from, None to stay."""
@@ -267,19 +244,10 @@ def _count_bytes_out(fetch: DelayedFetch) -> None:
                 source.counts.bytes_out += size
 
 
-class Led(Protocol):
-    """What there is to know of a partition."""
-
-    @property
-    def followers(self) -> dict[int, Follower]:
-        """Those of the present leader epoch; none where this broker does not lead."""
-        ...
-
-
 @dataclass(slots=True, eq=False)
 class _Expected:
     until_ms: float = 0.0
-    partitions: dict[Led, None] = field(default_factory=dict)
+    partitions: dict[Partition, None] = field(default_factory=dict)
 
 
 class ExpectedFollowers:
@@ -293,11 +261,11 @@ class ExpectedFollowers:
     def __init__(self) -> None:
         self._expected: dict[int, _Expected] = {}
 
-    def expect(self, partitions: Iterable[Led], now_ms: float) -> list[int]:
+    def expect(self, partitions: Iterable[Partition], now_ms: float) -> list[int]:
         """Wait for the followers of partitions that are led in a new epoch; return their ids."""
-        found: dict[int, list[Led]] = {}
+        found: dict[int, list[Partition]] = {}
         for partition in partitions:
-            for replica in partition.followers:
+            for replica in partition.state.followers:
                 found.setdefault(replica, []).append(partition)
         for replica, theirs in found.items():
             expected = self._expected.get(replica)
@@ -316,7 +284,7 @@ class ExpectedFollowers:
         if now_ms < expected.until_ms:
             while partitions:
                 partition = next(reversed(partitions))
-                follower = partition.followers.get(replica)
+                follower = partition.state.followers.get(replica)
                 if follower is not None and follower.log_end_offset == UNKNOWN_OFFSET:
                     return True
                 del partitions[partition]
@@ -448,8 +416,8 @@ class FetchPath:
         partition = self._host.hosted(topic, entry.index)
         partition.counts.fetches += 1
         if (
-            entry.topic_id not in (partition.topic_id, ZERO_UUID)
-            and partition.topic_id != ZERO_UUID
+            entry.topic_id not in (partition.state.topic_id, ZERO_UUID)
+            and partition.state.topic_id != ZERO_UUID
         ):
             raise OttlaError("another topic of that name", ErrorCode.INCONSISTENT_TOPIC_ID)
         if fetch.parameters.reader is not None:
@@ -496,7 +464,7 @@ class FetchPath:
         return (
             bool(quota.topics)
             and quota.throttles(*partition.tp)
-            and fetch.parameters.replica_id not in partition.isr.committed
+            and fetch.parameters.replica_id not in partition.state.isr.committed
             and quota.exceeded(self._host.now_ms())
         )
 
@@ -599,7 +567,7 @@ class FetchPath:
         ):
             if offset >= bound and (
                 fetch.parameters.replica_id < 0
-                or fetch.parameters.replica_id in partition.isr.committed
+                or fetch.parameters.replica_id in partition.state.isr.committed
             ):
                 del fetch.session.dirty[entry]
                 partition.watch(entry)
@@ -708,7 +676,7 @@ class FetchPath:
         if fetch.parameters.replica_id >= 0:
             return (
                 entry.fetch_offset >= log.log_end_offset
-                and fetch.parameters.replica_id in partition.isr.committed
+                and fetch.parameters.replica_id in partition.state.isr.committed
             )
         if fetch.parameters.isolation == READ_COMMITTED:
             return entry.fetch_offset >= log.last_stable_offset

@@ -21,7 +21,6 @@ import contextlib
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from ottla.log.log import Log
 from ottla.log.log_dir import future_name_fits
@@ -31,7 +30,7 @@ from ottla.model.errors import ErrorCode, OttlaError, StorageError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import World
 from ottla.model.time_slices import end_tasks, wait_at_most
-from ottla.replication.partition import Partition
+from ottla.replication.partition import Host, Partition
 from ottla.replication.throttle import ReplicationQuota
 from ottla.replication.truncation import EpochEnd, Restart, restart_point, truncation_point
 
@@ -46,18 +45,6 @@ RETRY_S = 0.01
 CHECKPOINT_S = 1.0
 MAX_THROTTLE_DELAY_S = 1.0
 """A throttled move is looked at again after so long at most: the throttle may be gone."""
-
-
-class MovesHost(Protocol):
-    """What moves ask of the replica manager."""
-
-    partitions: dict[TopicPartition, Partition]
-    offline: dict[TopicPartition, None]
-    broker_id: int
-
-    def exists(self, topic: str, index: int) -> bool:
-        """Return whether the cluster has such a partition, as far as this broker knows."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -80,7 +67,7 @@ class LogDirMoves:
     def __init__(
         self,
         world: World,
-        host: MovesHost,
+        host: Host,
         logs: LogManager,
         quota: ReplicationQuota,
         backoff_s: float,
@@ -145,7 +132,7 @@ class LogDirMoves:
         future = self._logs.future(tp)
         if log is None or future is None:
             return
-        ids = {future.topic_id, partition.topic_id} - {ZERO_UUID}
+        ids = {future.topic_id, partition.state.topic_id} - {ZERO_UUID}
         if len(ids) > 1 or future.parent_dir == log.parent_dir:
             # Of a topic that is deleted, or of a time before its dir was swapped for an empty one.
             logger.warning("future log dropped partition=%s dir=%s", tp, future.dir)
@@ -247,12 +234,13 @@ class LogDirMoves:
         if log is None or future is None:
             del self._moves[partition.tp]
             return
-        if partition.leader == self._host.broker_id and not partition.is_leader:
+        if partition.state.leader == self._host.broker_id and not partition.state.is_leader:
             # About to lead: others are asked what its log lacks, and it must stay the same log.
             self._delay(move)
             return
-        if partition.topic_id not in (ZERO_UUID, future.topic_id):
-            future.assign_topic_id(partition.topic_id)  # here, as what fails here is tried again
+        if partition.state.topic_id not in (ZERO_UUID, future.topic_id):
+            # Here, since what fails here is tried again.
+            future.assign_topic_id(partition.state.topic_id)
         self._match(move, log, future)
         if self._logs.has_pending_truncations:
             await self._logs.make_truncations_durable(self._world.workers)
@@ -280,10 +268,10 @@ class LogDirMoves:
     def _match(self, move: Move, log: Log, future: Log) -> None:
         """Cut the future log where it has not what the current one has, if that can be."""
         known = (move.source, move.leader_epoch, move.truncations)
-        if known != (log, move.partition.leader_epoch, log.local.truncations):
+        if known != (log, move.partition.state.leader_epoch, log.local.truncations):
             self._match_epochs(log, future)
             move.source = log
-            move.leader_epoch = move.partition.leader_epoch
+            move.leader_epoch = move.partition.state.leader_epoch
             move.truncations = log.local.truncations
         end, start = log.log_end_offset, log.log_start_offset
         if not start <= future.log_end_offset <= end:

@@ -21,17 +21,20 @@ Kafka: `Partition`.
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import Protocol
 
 from ottla.log.log import AppendInfo, Log
 from ottla.log.producers import TRUSTED
-from ottla.model.cluster import LeaderAndIsr, LeadershipUpdate
+from ottla.log.results import NotInMemoryError
+from ottla.model.cluster import Endpoint, LeaderAndIsr, LeadershipUpdate
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import NO_EPOCH, TopicPartition
 from ottla.replication.fetch_session import FetchEntry
 from ottla.replication.isr import Follower, IsrState
 from ottla.replication.partition_state import HostedPartitionState, IsrChange
+from ottla.replication.purgatory import Purgatory
+from ottla.replication.throttle import ReplicationQuota
 from ottla.replication.topic_counts import TopicCounts
 from ottla.wire.batch_header import Header
 from ottla.wire.record_check import UNLIMITED, Effort
@@ -55,20 +58,56 @@ class Waiter(Protocol):
 
 
 class Host(Protocol):
-    """What a partition needs of the replica manager."""
+    """The replica manager, as its parts see it."""
 
     broker_id: int
     lag_ms: float
     """replica.lag.time.max.ms"""
     may_propose: bool
     """False without a ZooKeeper session"""
+    partitions: dict[TopicPartition, "Partition"]
+    offline: dict[TopicPartition, None]
+    purgatory: Purgatory
+    leader_quota: ReplicationQuota
+    follower_quota: ReplicationQuota
 
     @property
     def alive(self) -> Container[int]:
         """The ids of the brokers that the cluster takes for alive."""
         ...
 
+    @property
+    def broker_epoch(self) -> int: ...
+
     def now_ms(self) -> float: ...
+
+    def endpoint(self, broker_id: int) -> Endpoint | None:
+        """Return the endpoint of a live broker's inter-broker listener; None if unknown."""
+        ...
+
+    def exists(self, topic: str, index: int) -> bool:
+        """Return whether the cluster has such a partition, as far as this broker knows."""
+        ...
+
+    def hosted(self, topic: str, index: int) -> "Partition":
+        """Return a partition on this broker, or raise what its absence means."""
+        ...
+
+    def leaves(self, topic: str, index: int) -> bool:
+        """Return whether a damaged partition will soon be served by another replica."""
+        ...
+
+    def is_unclean(self, tp: TopicPartition) -> bool:
+        """Return whether a log may have lost its tail, and was not shown to be complete since."""
+        ...
+
+    def in_sync(self, tp: TopicPartition) -> None:
+        """Note that a log holds every acknowledged record (R18)."""
+        ...
+
+    def read_from_disk(self, places: list[NotInMemoryError], then: Callable[[], None]) -> None:
+        """Have a worker read these, then call `then`."""
+        ...
 
     def submit_isr_change(self, partition: "Partition", change: IsrChange) -> None:
         """Have the controller asked; ends in `isr_change_accepted` or `isr_change_rejected`."""
@@ -76,6 +115,10 @@ class Host(Protocol):
 
     def prove_isr(self, partition: "Partition") -> None:
         """Have records of eligible replicas voided; ends in `isr_proven`."""
+        ...
+
+    async def make_truncations_durable(self) -> None:
+        """Wait until the truncations so far are durable; only then may records be appended."""
         ...
 
 
@@ -99,50 +142,6 @@ class Partition:
         self._sweep_at = SWEEP_FROM
 
     # --- what others read of the state ----------------------------------------------------------
-
-    @property
-    def topic_id(self) -> bytes:
-        return self.state.topic_id
-
-    @property
-    def is_leader(self) -> bool:
-        return self.state.is_leader
-
-    @property
-    def leader(self) -> int:
-        return self.state.leader
-
-    @property
-    def leader_epoch(self) -> int:
-        return self.state.leader_epoch
-
-    @property
-    def epoch_start(self) -> int | None:
-        return self.state.epoch_start
-
-    @property
-    def partition_epoch(self) -> int:
-        return self.state.partition_epoch
-
-    @property
-    def replicas(self) -> tuple[int, ...]:
-        return self.state.replicas
-
-    @property
-    def adding(self) -> tuple[int, ...]:
-        return self.state.adding
-
-    @property
-    def removing(self) -> tuple[int, ...]:
-        return self.state.removing
-
-    @property
-    def isr(self) -> IsrState:
-        return self.state.isr
-
-    @property
-    def followers(self) -> dict[int, Follower]:
-        return self.state.followers
 
     @property
     def min_isr(self) -> int:

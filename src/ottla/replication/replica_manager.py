@@ -42,11 +42,11 @@ from ottla.replication.alter_partition import AlterPartitionManager
 from ottla.replication.damaged_replicas import DamagedReplicas
 from ottla.replication.eligible_records import EligibleRecords, VoidEligible, no_records
 from ottla.replication.fetch_session import SessionCache
-from ottla.replication.fetcher import FetcherHost, LeaderFetcher, PartitionFetchState
+from ottla.replication.fetcher import LeaderFetcher, PartitionFetchState
 from ottla.replication.fetching import FetchPath, Reader
 from ottla.replication.inter_broker import FetcherSettings
 from ottla.replication.log_dir_moves import LogDirMoves
-from ottla.replication.partition import Partition
+from ottla.replication.partition import Host, Partition
 from ottla.replication.partition_state import IsrChange
 from ottla.replication.purgatory import Purgatory
 from ottla.replication.tail_recovery import TailRecovery
@@ -89,7 +89,7 @@ class FetcherManager:
     """
 
     def __init__(
-        self, world: World, host: FetcherHost, settings: FetcherSettings, fetchers_per_leader: int
+        self, world: World, host: Host, settings: FetcherSettings, fetchers_per_leader: int
     ) -> None:
         self._world = world
         self._host = host
@@ -106,7 +106,7 @@ class FetcherManager:
         """Follow `partition.leader`; leaves whatever fetcher it was in before."""
         tp = partition.tp
         number = (zlib.crc32(tp.topic.encode()) + tp.partition) % self._per_leader
-        key = (partition.leader, number)
+        key = (partition.state.leader, number)
         fetcher = self._fetchers.get(key)
         previous = self._where.get(tp)
         if previous is not None and previous is not fetcher:
@@ -424,7 +424,7 @@ class ReplicaManager:
         """Propose ISR changes again: registered under a new session."""
         self.may_propose = True
 
-    # --- what partitions, fetches and fetchers ask (Host, FetchHost, FetcherHost) -----------------
+    # --- what partitions, fetches and fetchers ask (`Host`) -----------------
 
     @property
     def broker_epoch(self) -> int:
@@ -455,7 +455,7 @@ class ReplicaManager:
 
         Only followers in sync that have the offset: one that lags would be chosen again and again.
         """
-        if not partition.is_leader or not self.rack_aware:
+        if not partition.state.is_leader or not self.rack_aware:
             return None
         rack, listener = reader
         now_ms = self.now_ms()
@@ -466,8 +466,8 @@ class ReplicaManager:
                 f.log_end_offset,
                 now_ms - f.last_caught_up_ms,
             )
-            for f in partition.followers.values()
-            if f.broker_id in partition.isr.committed
+            for f in partition.state.followers.values()
+            if f.broker_id in partition.state.isr.committed
             and f.log_start_offset <= offset <= f.log_end_offset
         ]
         return nearest(rack, self._cluster.rack(self.broker_id, listener), near)
@@ -518,7 +518,7 @@ class ReplicaManager:
         """Forget a deleted partition's topic id and counts with the last partition of it."""
         topic = partition.tp.topic
         if not any(p.tp.topic == topic for p in self.partitions.values()):
-            self.topic_names.pop(partition.topic_id, None)
+            self.topic_names.pop(partition.state.topic_id, None)
             self.topic_counts.forget(topic)
 
     def exists(self, topic: str, index: int) -> bool:
@@ -526,7 +526,7 @@ class ReplicaManager:
         return self._cluster.partition(topic, index) is not None
 
     def leaders(self) -> Iterator[Partition]:
-        return (p for p in self.partitions.values() if p.is_leader)
+        return (p for p in self.partitions.values() if p.state.is_leader)
 
     def last_offset_for_epoch(
         self, topic: str, index: int, current_epoch: int, epoch: int
@@ -608,7 +608,7 @@ class ReplicaManager:
         Where producers wait for a broker that is gone, no append or fetch would do it.
         """
         async for partition in InTimeSlices(list(self.leaders()), self.clock):
-            if partition.is_leader and partition.log is not None:
+            if partition.state.is_leader and partition.log is not None:
                 partition.raise_high_watermark()
 
     async def expire_isr_once(self) -> None:
@@ -620,11 +620,12 @@ class ReplicaManager:
         partitions = self.partitions.values()
         return {
             "partitions": len(partitions),
-            "leaders": sum(p.is_leader for p in partitions),
+            "leaders": sum(p.state.is_leader for p in partitions),
             "under_replicated": sum(
-                p.is_leader and len(p.isr.committed) < len(p.replicas) for p in partitions
+                p.state.is_leader and len(p.state.isr.committed) < len(p.state.replicas)
+                for p in partitions
             ),
-            "under_min_isr": sum(p.is_leader and p.under_min_isr for p in partitions),
+            "under_min_isr": sum(p.state.is_leader and p.under_min_isr for p in partitions),
             "offline": len(self.offline),
             "isr_changes_total": sum(p.state.isr_changes_total for p in partitions),
             "purgatory": self.purgatory.statistics(),

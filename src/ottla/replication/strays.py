@@ -41,14 +41,14 @@ def stop_unassigned(
         partition = replicas.partitions.get(tp)
         if partition is None or replicas.broker_id in assigned:
             continue
-        ids = {topic_id, partition.topic_id}
+        ids = {topic_id, partition.state.topic_id}
         former_topic = len(ids) == 2 and ZERO_UUID not in ids
-        if partition.leader_epoch >= leader_epoch and not former_topic:
+        if partition.state.leader_epoch >= leader_epoch and not former_topic:
             continue
         logger.info(
             "stray replica partition=%s leader_epoch=%d newer=%d replicas=%s",
             tp,
-            partition.leader_epoch,
+            partition.state.leader_epoch,
             leader_epoch,
             list(assigned),
         )

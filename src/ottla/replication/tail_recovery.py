@@ -33,10 +33,9 @@ their log is complete (`COMPLETE_LOG_QUERY`).
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Protocol
 
 from ottla.log.log import Log
-from ottla.model.cluster import RECOVERING, Endpoint, LeadershipUpdate
+from ottla.model.cluster import RECOVERING, LeadershipUpdate
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, StorageError
 from ottla.model.ids import NO_EPOCH, ZERO_UUID, TopicPartition
 from ottla.model.ports import World
@@ -56,7 +55,7 @@ from ottla.replication.leader_session import (
     FIRST_VERSION_WITH_REPLICA_STATE,
     LAST_VERSION_WITHOUT_IDS,
 )
-from ottla.replication.partition import Partition
+from ottla.replication.partition import Host, Partition
 from ottla.replication.truncation import EpochEnd, truncation_point
 from ottla.wire.messages.records import FetchRequest, FetchResponse
 
@@ -71,20 +70,6 @@ MAX_PARTITIONS = 500
 NO_RESULT = ErrorCode.UNKNOWN_SERVER_ERROR, -1
 MAX_REQUEST_S = 2.0
 """One request waits no longer than this: brokers are queried in turn, each again and again."""
-
-
-class RecoveryHost(Protocol):
-    """What tail recovery needs of the replica manager."""
-
-    lag_ms: float
-
-    def now_ms(self) -> float: ...
-
-    def endpoint(self, broker_id: int) -> Endpoint | None: ...
-
-    async def make_truncations_durable(self) -> None:
-        """Wait until the truncations so far are durable; only then may records be appended."""
-        ...
 
 
 class Recovering:
@@ -142,7 +127,7 @@ class Recovering:
 class TailRecovery:
     """Recovers the tails of logs from the other replicas."""
 
-    def __init__(self, world: World, host: RecoveryHost, settings: FetcherSettings) -> None:
+    def __init__(self, world: World, host: Host, settings: FetcherSettings) -> None:
         self._world = world
         self._host = host
         self._settings = settings
@@ -316,7 +301,7 @@ class TailRecovery:
         for one in some:
             tp = one.partition.tp
             by_key[tp.topic, tp.partition] = one
-            by_key[one.partition.topic_id, tp.partition] = one
+            by_key[one.partition.state.topic_id, tp.partition] = one
         progress = False
         empty: list[tuple[Recovering, bool]] = []
         time_slice = TimeSlice(self._world.clock)
@@ -371,7 +356,7 @@ class TailRecovery:
         """Return a Fetch from offsets with their last fetched epochs, and its version."""
         settings = self._settings
         version = fetch_version(settings.level)
-        if any(one.partition.topic_id == ZERO_UUID for one, _, _ in wanted):
+        if any(one.partition.state.topic_id == ZERO_UUID for one, _, _ in wanted):
             version = min(version, LAST_VERSION_WITHOUT_IDS)
         request = FetchRequest(
             session_epoch=SESSIONLESS,
@@ -395,7 +380,7 @@ class TailRecovery:
             )
             request.topics.append(
                 FetchRequest.FetchTopic(
-                    topic=tp.topic, topic_id=one.partition.topic_id, partitions=[item]
+                    topic=tp.topic, topic_id=one.partition.state.topic_id, partitions=[item]
                 )
             )
         return request, version

@@ -53,8 +53,16 @@ class TopicCounts:
 
     def add(self, other: "TopicCounts") -> None:
         """Add another topic's counts to these."""
-        for name in TopicCounts.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.messages_in += other.messages_in
+        self.bytes_in += other.bytes_in
+        self.bytes_rejected += other.bytes_rejected
+        self.bytes_out += other.bytes_out
+        self.replication_bytes_in += other.replication_bytes_in
+        self.replication_bytes_out += other.replication_bytes_out
+        self.produces += other.produces
+        self.failed_produces += other.failed_produces
+        self.fetches += other.fetches
+        self.failed_fetches += other.failed_fetches
 
 
 class BrokerTopicCounts:

@@ -8,9 +8,12 @@ of a key in it.
 
 import base64
 import binascii
+import hashlib
+import hmac
 import re
+import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
@@ -24,7 +27,6 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from ottla.model.errors import ConfigError, WireError
-from ottla.security import java_keystore
 from ottla.security.tls_settings import PEM, StoreSettings
 
 ReadFile = Callable[[str], bytes]
@@ -32,6 +34,127 @@ ReadFile = Callable[[str], bytes]
 
 _PEM = re.compile(rb"-+BEGIN ([A-Z0-9 ]+)-+\s+([^-]+?)\s*-+END \1-+")
 _LINE = 64
+
+
+MAGIC = b"\xfe\xed\xfe\xed"
+PRIVATE_KEY, TRUSTED = 1, 2
+WHITENER = b"Mighty Aphrodite"
+"""Hashed behind the password for the checksum of the whole store."""
+SALT_BYTES = DIGEST_BYTES = 20
+
+
+class WrongPasswordError(WireError):
+    """The checksum does not fit: another password, or a damaged file."""
+
+
+@dataclass(slots=True)
+class JavaKeystore:
+    """What a store holds: the first key in PKCS#8, its chain, and trusted certificates, in DER."""
+
+    key: bytes | None = None
+    chain: list[bytes] = field(default_factory=list)
+    trusted: list[bytes] = field(default_factory=list)
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.position = 0
+
+    def take(self, count: int) -> bytes:
+        found = self.data[self.position : self.position + count]
+        if count < 0 or len(found) < count:
+            raise WireError("the keystore ends too early")
+        self.position += count
+        return found
+
+    def number(self, form: str) -> int:
+        (value,) = struct.unpack(f">{form}", self.take(struct.calcsize(f">{form}")))
+        return int(value)
+
+    def text(self) -> str:
+        return self.take(self.number("H")).decode("utf-8", "replace")
+
+    def certificate(self, version: int) -> bytes:
+        if version == 2 and self.text() != "X.509":
+            raise WireError("the keystore has a certificate that is not X.509")
+        return self.take(self.number("I"))
+
+
+def read_java_keystore(data: bytes, password: str | None, key_password: str | None) -> JavaKeystore:
+    """Read a store. Without `password` its integrity is not checked, as in Java.
+
+    WrongPasswordError, and WireError for what is no such store.
+    """
+    reader = _Reader(data)
+    if reader.take(4) != MAGIC:
+        raise WireError("no JKS keystore")
+    version = reader.number("I")
+    if version not in (1, 2):
+        raise WireError(f"a JKS keystore of version {version}")
+    if password is not None:
+        digest = hashlib.sha1(_utf16(password) + WHITENER + data[:-DIGEST_BYTES])  # noqa: S324 - the format's # nosec B324
+        if not hmac.compare_digest(digest.digest(), data[-DIGEST_BYTES:]):
+            raise WrongPasswordError("wrong password, or the file is damaged")
+    found = JavaKeystore()
+    for _ in range(reader.number("I")):
+        kind = reader.number("I")
+        reader.text()  # the alias
+        reader.take(8)  # when it was made
+        if kind == PRIVATE_KEY:
+            protected = reader.take(reader.number("I"))
+            chain = [reader.certificate(version) for _ in range(reader.number("I"))]
+            if found.key is None:
+                found.key = _recovered(protected, key_password or password or "")
+                found.chain = chain
+        elif kind == TRUSTED:
+            found.trusted.append(reader.certificate(version))
+        else:
+            raise WireError(f"a JKS keystore with an entry of kind {kind}")
+    return found
+
+
+def _utf16(password: str) -> bytes:
+    return password.encode("utf-16-be")
+
+
+def _recovered(protected: bytes, password: str) -> bytes:
+    """Return a key in PKCS#8 out of an EncryptedPrivateKeyInfo by Sun's key protector."""
+    encrypted = _octets(protected)
+    if len(encrypted) < SALT_BYTES + DIGEST_BYTES:
+        raise WireError("a protected key that is too short")
+    secret = _utf16(password)
+    digest = encrypted[:SALT_BYTES]
+    plain = bytearray()
+    body = encrypted[SALT_BYTES:-DIGEST_BYTES]
+    for begin in range(0, len(body), DIGEST_BYTES):
+        digest = hashlib.sha1(secret + digest).digest()  # noqa: S324 - the format's # nosec B324
+        plain += bytes(a ^ b for a, b in zip(body[begin:], digest, strict=False))
+    check = hashlib.sha1(secret + plain).digest()  # noqa: S324 - the format's # nosec B324
+    if not hmac.compare_digest(check, encrypted[-DIGEST_BYTES:]):
+        raise WrongPasswordError("wrong key password")
+    return bytes(plain)
+
+
+def _octets(info: bytes) -> bytes:
+    """Return the octet string of `SEQUENCE { algorithm, OCTET STRING }`."""
+    reader = _Reader(info)
+    for _ in range(2):  # the sequence, the algorithm in it
+        tag, length = reader.number("B"), _length(reader)
+        if tag != 0x30:
+            raise WireError("a protected key of an unknown form")
+        inner = reader.position
+    reader.position = inner + length
+    if reader.number("B") != 0x04:
+        raise WireError("a protected key of an unknown form")
+    return reader.take(_length(reader))
+
+
+def _length(reader: _Reader) -> int:
+    first = reader.number("B")
+    if not first & 0x80:
+        return first
+    return int.from_bytes(reader.take(first & 0x7F), "big")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +186,7 @@ def key_material(store: StoreSettings, data: bytes) -> KeyMaterial:
     where = f"{store.where}location={store.location}" if store.location else f"{store.where}key"
     if store.type == PEM:
         key, chain = _pem_key(where, data, store.key_password)
-    elif data[:4] == java_keystore.MAGIC:
+    elif data[:4] == MAGIC:
         found = _java(where, store, data)
         if found.key is None:
             raise ConfigError(f"{where} has no private key")
@@ -90,7 +213,7 @@ def trusted_certificates(store: StoreSettings, data: bytes) -> list[x509.Certifi
     where = f"{store.where}location={store.location}" if store.location else inline
     if store.type == PEM:
         found = _certificates(where, [der for name, der in _pem_parts(where, data) if _is(name)])
-    elif data[:4] == java_keystore.MAGIC:
+    elif data[:4] == MAGIC:
         of_store = _java(where, store, data)
         found = _certificates(where, of_store.trusted)
     else:
@@ -156,10 +279,10 @@ def _certificates(where: str, ders: list[bytes]) -> list[x509.Certificate]:
         raise ConfigError(f"{where}: a certificate that cannot be read: {error}") from error
 
 
-def _java(where: str, store: StoreSettings, data: bytes) -> java_keystore.JavaKeystore:
+def _java(where: str, store: StoreSettings, data: bytes) -> JavaKeystore:
     try:
-        return java_keystore.read_java_keystore(data, store.password, store.key_password)
-    except java_keystore.WrongPasswordError as error:
+        return read_java_keystore(data, store.password, store.key_password)
+    except WrongPasswordError as error:
         key = f"{store.where}password"
         if str(error) == "wrong key password":
             key = f"{store.where.removesuffix('keystore.')}key.password"

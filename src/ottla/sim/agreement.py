@@ -185,8 +185,13 @@ def replicas_against(manager: ReplicaManager, context: Context) -> Iterator[str]
         state = leadership.leader_and_isr
         # The order does not count: a controller that dies after it wrote another order of the same
         # replicas leaves it at that, as Kafka's does, and brokers make no use of it.
-        replicas = sorted(ours.replicas)
-        role: tuple[Any, ...] = (ours.is_leader, ours.leader, ours.leader_epoch, replicas)
+        replicas = sorted(ours.state.replicas)
+        role: tuple[Any, ...] = (
+            ours.state.is_leader,
+            ours.state.leader,
+            ours.state.leader_epoch,
+            replicas,
+        )
         true_role: tuple[Any, ...] = (
             state.leader == manager.broker_id,
             state.leader,
@@ -194,9 +199,9 @@ def replicas_against(manager: ReplicaManager, context: Context) -> Iterator[str]
             sorted(context.assignment(tp).replicas),
         )
         yield from _differ(f"{tp} role", role, true_role)
-        yield from _differ(f"{tp} topic id", bytes(ours.topic_id), context.topic_id(tp.topic))
-        if ours.is_leader:
-            isr = (set(ours.isr.committed), ours.partition_epoch)
+        yield from _differ(f"{tp} topic id", bytes(ours.state.topic_id), context.topic_id(tp.topic))
+        if ours.state.is_leader:
+            isr = (set(ours.state.isr.committed), ours.state.partition_epoch)
             yield from _differ(f"{tp} ISR", isr, (set(state.isr), state.partition_epoch))
 
 

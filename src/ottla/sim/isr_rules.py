@@ -100,7 +100,7 @@ class InSyncRules:
         advance = getattr(Partition, name)
 
         def looked_at(partition: Partition, offset: int) -> None:
-            if partition.is_leader and partition.tp in self._states:
+            if partition.state.is_leader and partition.tp in self._states:
                 self._moves(partition, offset)
             advance(partition, offset)
 
@@ -111,7 +111,7 @@ class InSyncRules:
             setattr(Partition, name, advance)
 
     def _moves(self, partition: Partition, offset: int) -> None:
-        tp, broker, epoch = partition.tp, partition.host.broker_id, partition.leader_epoch
+        tp, broker, epoch = partition.tp, partition.host.broker_id, partition.state.leader_epoch
         process = asyncio.get_running_loop()
         assert isinstance(process, SimLoop)
         self._note_process(tp, broker, epoch, process)
@@ -125,7 +125,7 @@ class InSyncRules:
             f"{tp}: the high watermark moves to {offset} at broker {broker}, the log of broker {b} "
             f"in the ISR ends at {ends[b]}"
             # Not those that a reassignment is about to drop: no leader waits for them, as in Kafka.
-            for b in sorted(state.isr.intersection(partition.replicas))
+            for b in sorted(state.isr.intersection(partition.state.replicas))
             if ends.get(b, offset) < offset and self._whole(b)
         ]
 

@@ -20,10 +20,9 @@ from datetime import datetime, timedelta
 from types import TracebackType
 
 from ottla.model.errors import OttlaError
-from ottla.testing.checking import Acknowledged, Checked, check
+from ottla.testing.checking import Acknowledged, Checked, check, read_back
 from ottla.testing.cluster import Cluster
 from ottla.testing.nemeses import NEMESES, Nemesis, NothingWrittenError, named, repair
-from ottla.testing.reading import read_back
 from ottla.testing.sync_cluster import SyncCluster
 
 WHOLE_WITHIN_S = 60.0

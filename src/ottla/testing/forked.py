@@ -16,12 +16,24 @@ from ottla.broker import process
 from ottla.local.fork_server import EXIT_FAILED, EXIT_OK
 from ottla.model.ports import World
 from ottla.net import runtime
-from ottla.testing.coordination import start_coordination
 from ottla.testing.faults import FaultLayer, Rules
+from ottla.zookeeper.memory import MemoryZooKeeper
 
 COMMAND_BYTES = 65_536
 DONE = b"."
 """What a broker says once its faults are in force."""
+
+
+HOST = "127.0.0.1"
+TICK_MS = 100
+"""Sessions end up to a tick late; the shortest timeout is two."""
+LONGEST_SESSION_MS = 300_000
+
+
+async def start_coordination(world: World, port: int) -> None:
+    """Serve in the running loop until it ends; OSError if the port is taken."""
+    server = MemoryZooKeeper(world, tick_ms=TICK_MS, max_session_timeout_ms=LONGEST_SESSION_MS)
+    await server.start(HOST, port)
 
 
 def coordination(argv: Sequence[str]) -> int:

@@ -17,22 +17,35 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from ottla.explain.history import HistoryEntry, PartitionHistory
+from ottla.explain.journals import Damage, find, read
+from ottla.explain.rendering import unknown_partition
+from ottla.explain.timestamps import time_text
 from ottla.local.cluster_dir import HOST, ClusterDir, last_line
+from ottla.model.cluster import LeaderAndIsr
 from ottla.model.errors import ConfigError, ConnectionLostError, ErrorCode, OttlaError, StartupError
 from ottla.model.ids import TopicPartition, topic_name_problem
 from ottla.model.journal_schema import partition_of
 from ottla.model.printable import plural
 from ottla.model.properties import as_properties
 from ottla.net.faults import Link
-from ottla.testing import reasons
-from ottla.testing.faults import Rules
-from ottla.testing.links import Faults, Target, names
+from ottla.testing.faults import Faults, Rules, Target, names
 from ottla.testing.process_host import ProcessHost
-from ottla.testing.questions import Questions
-from ottla.testing.settings import checked_settings, defaults
+from ottla.testing.requests import (
+    POLL_S,
+    NotKnownYetError,
+    Questions,
+    RefusedError,
+    about,
+    change,
+    checked_settings,
+    creation,
+    defaults,
+    deletion,
+    sync_problem,
+    until,
+)
 from ottla.testing.thread_host import ThreadHost
-from ottla.testing.topics import about, change, creation, deletion, sync_problem
-from ottla.testing.waiting import POLL_S, NotKnownYetError, RefusedError, until
 from ottla.wire.messages.cluster import MetadataResponse
 from ottla.wire.messages.transactions import InitProducerIdRequest
 from ottla.wire.schema import R, Request
@@ -47,6 +60,38 @@ ADDED_WITHIN_S = 2.0
 SHOWN_TOPICS = 10
 MAX_BROKERS = 50
 PORT_ATTEMPTS = 3
+
+
+def _why(folder: Path, tp: TopicPartition) -> tuple[str, LeaderAndIsr | None]:
+    """Return a partition's history as text, and its state at the end of it.
+
+    OttlaError if no journal knows it.
+    """
+    history = PartitionHistory(tp)
+    for entry in read(find([folder]), Damage()):
+        history.take(entry)
+    if not history.seen:
+        raise unknown_partition(tp, history.cluster)
+    part = history.cluster.part(tp)
+    now = "is deleted" if part is None else f"now: {_state(part.leadership)}"
+    lines = [f"{tp}  {now}"]
+    lines += [_line(entry) for entry in history.entries]
+    return "\n".join(lines), None if part is None else part.leadership
+
+
+def _line(entry: HistoryEntry) -> str:
+    change = _state(entry.after)
+    if entry.before is not None and entry.before != entry.after:
+        change = f"{_state(entry.before)} -> {change}"
+    return f"  {time_text(entry.ts)}  controller {entry.controller}  {change}  {entry.reason}"
+
+
+def _state(state: LeaderAndIsr | None) -> str:
+    if state is None:
+        return "nothing"
+    leader = str(state.leader) if state.leader >= 0 else "none"
+    in_sync = ",".join(map(str, state.isr)) or "none"
+    return f"leader {leader} epoch {state.leader_epoch} in sync {in_sync}"
 
 
 class _Node:
@@ -257,14 +302,14 @@ class SyncCluster:
 
         def known() -> bool:
             try:
-                return bool(reasons.why(self.dir, tp))
+                return bool(_why(self.dir, tp))
             except OttlaError:
                 self._refuse_unknown(tp, deadline)
                 raise
 
         until(known, timeout_s, f"a journal knows {tp}")
         while True:
-            text, state = reasons.why(self.dir, tp)
+            text, state = _why(self.dir, tp)
             with contextlib.suppress(OttlaError):
                 now = self._partition(tp)
                 seen = None if state is None else (state.leader_epoch, sorted(state.isr))

@@ -21,9 +21,9 @@ from ottla.broker.program import line_formatter
 from ottla.model.errors import OttlaError, StartupError
 from ottla.model.state_changes import LOGGER_NAME
 from ottla.net.runtime import RealWorkers, loop_factory
-from ottla.testing.coordination import start_coordination
 from ottla.testing.faults import FaultLayer, Rules
 from ottla.testing.folder_removal import FolderRemoval
+from ottla.testing.forked import start_coordination
 
 OPEN_FILES = 512
 """Of each broker: the descriptors are this process's."""

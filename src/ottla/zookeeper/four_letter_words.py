@@ -1,16 +1,16 @@
 """ZooKeeper's four-letter words: what a server says of itself to whoever connects and writes one.
 
 Invariants: only words of the list are answered; none changes anything. What ZooKeeper's words would
-change (crst, srst, stmk), and what is of its JVM or an ensemble alone (gtmk, hash, lsnp), is not on
-the list. Keys come in ZooKeeper's order; `tests/contracts/test_zookeeper_words.py` has those that
-are missing, with the reasons. ZooKeeper: `org.apache.zookeeper.server.command`.
+change (crst, srst, stmk), what is of its JVM or an ensemble alone (gtmk, hash, lsnp), and what
+lists every session, znode or watch (dump, wchp, wchc, dirs) is not on the list. Keys come in
+ZooKeeper's order; `tests/contracts/test_zookeeper_words.py` has those that are missing, with the
+reasons. ZooKeeper: `org.apache.zookeeper.server.command`.
 """
 
 import os
 import pwd
 import resource
-from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -42,7 +42,7 @@ _OPERATIONS = {
 
 OF_ANYBODY = (b"ruok", b"srvr", b"mntr")
 """Words where there are users: the others tell of sessions and name znodes."""
-LONG = (b"stat", b"cons", b"dump", b"wchs", b"wchp", b"wchc")
+LONG = (b"stat", b"cons", b"wchs")
 """Words that tell of each client or watch."""
 MOST_TOLD = 5000
 MOST_TOLD_BYTES = 4 << 20
@@ -200,11 +200,6 @@ def _conf(server: Described) -> str:
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
-def _dirs(server: Described) -> str:
-    _, size = _sizes(server)
-    return f"datadir_size: {size}\nlogdir_size: {size}\n"
-
-
 def _user() -> str:
     """Return this process's user; in a container it may have a number only."""
     try:
@@ -240,84 +235,22 @@ def _ahead_s(server: Described) -> float:
     return server.world.clock.wall_ms() / 1000 - server.world.clock.monotonic()
 
 
-def _dump(server: Described) -> str:
-    ends: dict[float, list[int]] = {}
-    for session in server.sessions.values():
-        ends.setdefault(session.expires_s, []).append(session.id)
-    owned = {number: sorted(paths) for number, paths in server.tree.ephemerals.items() if paths}
-    lines = ["SessionTracker dump:", f"Session Sets ({len(ends)})/({len(server.sessions)}):"]
-    for end_s, numbers in sorted(ends.items()):
-        lines += [_expiry(server, len(numbers), end_s), *_indented(f"{n:#x}" for n in numbers)]
-    lines += ["ephemeral nodes dump:", f"Sessions with Ephemerals ({len(owned)}):"]
-    for number, paths in owned.items():
-        lines += [f"{number:#x}:", *_indented(paths)]
-    lines += _dumped_connections(server)
-    return "\n".join(lines) + "\n"
-
-
-def _dumped_connections(server: Described) -> list[str]:
-    """Return the connections by when they end: with their sessions, or because they open none."""
-    hello_s = Limits().hello_s if server.limits is None else server.limits.hello_s
-    ends: dict[float, list[str]] = {}
-    for c in server.connections:
-        end_s = c.opened_s + hello_s if c.session is None else c.session.expires_s
-        session = 0 if c.session is None else c.session.id
-        ends.setdefault(end_s, []).append(f"ip: /{c.peer} sessionId: {session:#x}")
-    lines = ["Connections dump:", f"Connections Sets ({len(ends)})/({len(server.connections)}):"]
-    for end_s, members in sorted(ends.items()):
-        lines += [_expiry(server, len(members), end_s), *_indented(members)]
-    return lines
-
-
-def _expiry(server: Described, count: int, end_s: float) -> str:
-    at = datetime.fromtimestamp(end_s + _ahead_s(server), UTC)
-    return f"{count} expire at {at.strftime('%a %b %d %H:%M:%S UTC %Y')}:"
-
-
-def _indented(names: Iterable[str]) -> list[str]:
-    return [f"\t{name}" for name in names]
-
-
-def _data_watches(server: Described) -> list[tuple[str, str]]:
-    """Return path and session of each watch on data, which are those that ZooKeeper tells."""
-    return [
-        (path, f"{c.session.id:#x}")
-        for path, watchers in server.watches.data.items()
-        for c in watchers
-        if c.session is not None
-    ]
-
-
 def _wchs(server: Described) -> str:
-    found = _data_watches(server)
-    sessions, paths = {s for _, s in found}, {p for p, _ in found}
-    return f"{len(sessions)} connections watching {len(paths)} paths\nTotal watches:{len(found)}\n"
-
-
-def _grouped(pairs: Iterable[tuple[str, str]]) -> str:
-    groups: dict[str, list[str]] = {}
-    for group, name in pairs:
-        groups.setdefault(group, []).append(name)
-    lines = [line for group, names in groups.items() for line in (group, *_indented(names))]
-    return "\n".join([*lines, "\n"])
-
-
-def _wchc(server: Described) -> str:
-    return _grouped((session, path) for path, session in _data_watches(server))
+    """Return how many watches on data there are: those are what ZooKeeper counts here."""
+    watchers = [[c for c in some if c.session is not None] for some in server.watches.data.values()]
+    watched = [some for some in watchers if some]
+    connections, total = set().union(*watched), sum(map(len, watched))
+    return f"{len(connections)} connections watching {len(watched)} paths\nTotal watches:{total}\n"
 
 
 WORDS: dict[bytes, Callable[[Described], str]] = {
     b"ruok": lambda _: "imok",
     b"isro": lambda _: "rw",
     b"envi": _envi,
-    b"dirs": _dirs,
     b"srvr": _srvr,
     b"stat": _stat,
     b"cons": _cons,
     b"conf": _conf,
-    b"dump": _dump,
     b"wchs": _wchs,
-    b"wchp": lambda server: _grouped(_data_watches(server)),
-    b"wchc": _wchc,
     b"mntr": lambda server: "".join(f"zk_{k}\t{v}\n" for k, v in _figures(server)),
 }

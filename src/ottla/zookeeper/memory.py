@@ -33,15 +33,16 @@ from ottla.zookeeper.memory_tree import Outcome, Tree
 from ottla.zookeeper.operations import Create, Delete, Set
 from ottla.zookeeper.server_authentication import NO_SASL, REQUIRED, SaslUsers
 from ottla.zookeeper.server_connection import (
+    TURN_S,
     Connection,
     Limits,
     Lines,
     ServerSession,
     Totals,
+    Turns,
     notification,
 )
 from ottla.zookeeper.server_requests import WRITES, Reads, decode_write, path_of, result
-from ottla.zookeeper.server_turns import TURN_S, Turns
 from ottla.zookeeper.server_watches import ServerWatches
 from ottla.zookeeper.znode_acls import SASL
 

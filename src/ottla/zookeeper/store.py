@@ -13,8 +13,7 @@ from ottla.zookeeper import znodes
 from ottla.zookeeper.access import ANY_VERSION, UNKNOWN_VERSION, Access
 from ottla.zookeeper.acls import Acls
 from ottla.zookeeper.addresses import ConnectString
-from ottla.zookeeper.admin_requests import AdminRequests
-from ottla.zookeeper.cluster import Cluster
+from ottla.zookeeper.cluster import AdminRequests, Cluster
 from ottla.zookeeper.configs import Configs
 from ottla.zookeeper.consumer_offsets import ConsumerOffsets
 from ottla.zookeeper.election import Election
@@ -27,8 +26,7 @@ from ottla.zookeeper.security import OPEN, ZooKeeperSecurity
 from ottla.zookeeper.session import Session
 from ottla.zookeeper.states import PartitionStates
 from ottla.zookeeper.tokens import DelegationTokens
-from ottla.zookeeper.topic_ids import TopicIds
-from ottla.zookeeper.topics import Topics
+from ottla.zookeeper.topics import TopicIds, Topics
 
 __all__ = ["ANY_VERSION", "UNKNOWN_VERSION", "Store", "ensure_chroot"]
 

@@ -1,13 +1,18 @@
 """Kafka's znodes: every path, and its JSON to typed values and back.
 
-Invariants: what we write has the bytes the JVM 3.9 writes (key order included, `jvm_order`); older
-versions are read, unknown keys are ignored; anything else raises MalformedZnodeError naming path
-and reason, so that one bad znode never takes more than itself down (fault F41). Kafka: `ZkData`.
+Invariants: what we write has the bytes that the JVM of 3.9 writes; older versions are read, unknown
+keys are ignored; anything else raises MalformedZnodeError naming path and reason, so that one bad
+znode never takes more than itself down (fault F41). Kafka: `ZkData`.
+
+Kafka builds its JSON from Scala and Java hash maps; which key comes first is decided by hashes and
+table sizes. Order carries no meaning, but equal bytes make znodes comparable across a mixed cluster
+(scala.collection.{mutable,immutable}.HashMap of 2.13, java.util.concurrent.ConcurrentHashMap under
+`Properties`).
 """
 
 import contextlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -24,7 +29,6 @@ from ottla.model.cluster import (
 )
 from ottla.model.ids import ZERO_UUID, TopicPartition, uuid_from_text, uuid_to_text
 from ottla.zookeeper.errors import MalformedZnodeError
-from ottla.zookeeper.jvm_order import java_properties, scala_immutable, scala_mutable
 
 # --- paths ------------------------------------------------------------------------------------
 
@@ -67,6 +71,79 @@ PERSISTENT_PATHS = (
     *(f"{CONFIG}/{kind}" for kind in CONFIG_TYPES),
 )
 """What every broker creates at its start if it is not there, in Kafka's order."""
+
+
+V = TypeVar("V")
+_LOAD_FACTOR = 0.75
+
+
+def java_hash(text: str) -> int:
+    """Return `String.hashCode` as an unsigned 32-bit number."""
+    result = 0
+    raw = text.encode("utf-16-be", "surrogatepass")
+    for i in range(0, len(raw), 2):
+        result = (31 * result + (raw[i] << 8 | raw[i + 1])) & 0xFFFFFFFF
+    return result
+
+
+def _spread(text: str) -> int:
+    h = java_hash(text)
+    return h ^ h >> 16
+
+
+def _power_of_two(at_least: int) -> int:
+    return 1 << max(4, at_least - 1).bit_length() if at_least > 4 else 4
+
+
+def scala_mutable(
+    entries: Mapping[str, V], *, built_with: int = 0, key: Callable[[str], str] = str
+) -> dict[str, V]:
+    """Order as a Scala mutable map made of `built_with` entries, the others added one by one."""
+    size = _power_of_two(int((built_with + 1) / _LOAD_FACTOR)) if built_with else 16
+    while len(entries) >= int(size * _LOAD_FACTOR):
+        size *= 2
+
+    def place(item: tuple[str, V]) -> tuple[int, int]:
+        h = _spread(key(item[0]))
+        return h & (size - 1), h - (1 << 32) if h >> 31 else h
+
+    return dict(sorted(entries.items(), key=place))
+
+
+def scala_immutable(entries: Mapping[str, V]) -> dict[str, V]:
+    """Order as a Scala immutable map: as given up to four entries, a hash trie beyond."""
+    if len(entries) <= 4:
+        return dict(entries)
+    hashes = {name: _improve(java_hash(name)) for name in entries}
+    return {name: entries[name] for name in _trie_order(list(entries), hashes, 0)}
+
+
+def _improve(h: int) -> int:
+    h = (h + ~(h << 9)) & 0xFFFFFFFF
+    h ^= h >> 14
+    h = (h + (h << 4)) & 0xFFFFFFFF
+    return h ^ h >> 10
+
+
+def _trie_order(names: Collection[str], hashes: Mapping[str, int], shift: int) -> list[str]:
+    if shift > 30:
+        return list(names)  # equal hashes: in the order added
+    slots: dict[int, list[str]] = {}
+    for name in names:
+        slots.setdefault(hashes[name] >> shift & 31, []).append(name)
+    order = [slots[slot][0] for slot in sorted(slots) if len(slots[slot]) == 1]
+    for slot in sorted(slots):
+        if len(slots[slot]) > 1:
+            order += _trie_order(slots[slot], hashes, shift + 5)
+    return order
+
+
+def java_properties(entries: Mapping[str, V]) -> dict[str, V]:
+    """Order as a java.util.Properties that had 16 slots at first and doubles when 3/4 full."""
+    size = 16
+    while len(entries) >= size - (size >> 2):
+        size *= 2
+    return dict(sorted(entries.items(), key=lambda item: _spread(item[0]) & (size - 1)))
 
 
 def with_parents(paths: Iterable[str]) -> list[str]:

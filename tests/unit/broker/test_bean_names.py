@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.metrics.bean_names import label_text, parse_bean, samples_of
+from ottla.broker.metrics.exposition import label_text, parse_bean, samples_of
 
 # What `kafka-2_0_0.yml` of the JMX exporter, with names in lower case, is known to give: taken from
 # boards and alerts that are in use, not from our code.

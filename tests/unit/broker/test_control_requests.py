@@ -66,7 +66,7 @@ def test_metadata_names_no_leader_that_the_controller_has_not_sent(scene):
     leaders = [r.LeaderAndIsrLiveLeader(broker_id=2, host_name="b2", port=9092)]
     made = scene.ask(2, r(topic_states=[states], live_leaders=leaders, **epochs), 7)
     assert made.error_code == ErrorCode.NONE
-    assert services.replicas.partitions["t", 0].is_leader
+    assert services.replicas.partitions["t", 0].state.is_leader
     assert led_by(scene, 2) == before
 
     r = UpdateMetadataRequest

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from ottla.broker.metrics.error_counts import ErrorCounts
+from ottla.broker.requests.error_counts import ErrorCounts
 from ottla.broker.requests.large_requests import decoded
 from ottla.broker.requests.responses import respond
 from ottla.broker.requests.routes import ROUTES

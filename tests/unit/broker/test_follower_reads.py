@@ -115,7 +115,7 @@ def test_no_consumer_is_sent_to_a_replica_without_the_offset(cluster):
     beyond = part(read(cluster, LEADER, 4))
     assert beyond.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     cluster.stop(FOLLOWER)
-    cluster.wait(lambda: replica(cluster, LEADER).isr.committed == (LEADER,))
+    cluster.wait(lambda: replica(cluster, LEADER).state.isr.committed == (LEADER,))
     assert part(read(cluster, LEADER)).preferred_read_replica == -1
     assert len(part(read(cluster, LEADER)).records) > 0
 

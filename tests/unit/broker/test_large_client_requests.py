@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 from msgspec import structs
 
-from ottla.broker.metrics.error_counts import ErrorCounts
+from ottla.broker.requests.error_counts import ErrorCounts
 from ottla.broker.requests.large_requests import MOST, NOTICEABLE_BYTES
-from ottla.broker.requests.records import list_offsets
+from ottla.broker.requests.records import offsets
 from ottla.broker.requests.responses import respond
 from ottla.broker.requests.router import LARGE_FRAME_BYTES, Router
 from ottla.broker.requests.routes import ROUTES
@@ -338,7 +338,7 @@ async def test_f46_partitions_named_twice_in_a_large_list_offsets_are_refused():
     def hosted(topic, index):
         raise UnknownTopicError("")
 
-    bench, client = Bench(2, list_offsets.handle), Client()
+    bench, client = Bench(2, offsets.handle), Client()
     bench.server.replicas = SimpleNamespace(hosted=hosted)
     bench.dispatch(client, r(replica_id=-1, topics=[r.ListOffsetsTopic("t", parts)]), 5)
     await bench.until(client)

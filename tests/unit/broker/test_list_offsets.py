@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.requests.records import list_offsets
+from ottla.broker.requests.records import offsets
 from ottla.log.files import OsFiles
 from ottla.log.recovery import Known
 from ottla.model.config import default_topic_config
@@ -107,7 +107,7 @@ class Scene:
         header = RequestHeader(2, VERSION, 1, "c")
 
         async def go():
-            outcome = list_offsets.handle(server, None, header, request)
+            outcome = offsets.handle(server, None, header, request)
             return await outcome if asyncio.iscoroutine(outcome) else outcome
 
         parts = asyncio.run(asyncio.wait_for(go(), 20))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.metrics.mbeans import SAMPLE_S, WINDOW, Metrics, ThreadTimes
-from ottla.broker.metrics.request_times import EVERY
+from ottla.broker.requests.request_times import EVERY
 from ottla.model.errors import ErrorCode
 from ottla.wire.messages.cluster import MetadataRequest
 from ottla.wire.messages.topics import (

@@ -10,9 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from ottla.broker.metrics import mbeans
 from ottla.broker.metrics.catalogue import beans, help_texts, process_metrics
 from ottla.broker.metrics.exposition import wants_open_metrics
-from ottla.broker.metrics.listener import metrics_address, open_pages
+from ottla.broker.metrics.listener import Detail, Pages, metrics_address, open_pages
 from ottla.broker.metrics.mbeans import Metrics
-from ottla.broker.metrics.pages import Detail, Pages
 from ottla.broker.metrics.series import SERIES_OF_A_PARTITION, TOPIC_METRICS
 from ottla.broker.quotas.client_quotas import (
     ANY,

@@ -10,9 +10,8 @@ import pytest
 
 from ottla.broker.metrics import series
 from ottla.broker.metrics.exposition import Families
+from ottla.broker.metrics.listener import Detail, Pages, why_not_ready
 from ottla.broker.metrics.mbeans import Metrics
-from ottla.broker.metrics.pages import Detail, Pages
-from ottla.broker.metrics.readiness import why_not_ready
 from ottla.model.ids import TopicPartition
 from ottla.model.time_slices import SLICE_S
 from ottla.replication.topic_counts import TopicCounts

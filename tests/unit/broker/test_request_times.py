@@ -5,9 +5,9 @@ import json
 import logging
 from types import SimpleNamespace
 
-from ottla.broker.metrics.request_times import FETCH, FETCH_CONSUMER, RequestTimes
 from ottla.broker.requests import request_log as request_log_module
 from ottla.broker.requests.request_log import RequestLog, request_log
+from ottla.broker.requests.request_times import FETCH, FETCH_CONSUMER, RequestTimes
 from ottla.net.limits import FrameRules
 from ottla.net.server import Server, ServerLimits
 from ottla.wire.codec import encode_request, encode_response

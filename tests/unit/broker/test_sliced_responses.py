@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.requests import sliced_responses
+from ottla.broker.requests import responses
 from ottla.broker.requests.large_requests import Aside, LargeRequests, decoded
+from ottla.broker.requests.responses import ELEMENT_BYTES, respond_in_steps
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.routes import ROUTES
-from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, respond_in_steps
 from ottla.broker.tasks import Tasks
 from ottla.coordinators.offsets import Commit
 from ottla.coordinators.requests import (
@@ -318,4 +318,4 @@ def test_no_answer_keeps_the_loop_busy(case):
 
     longest = min(asyncio.run(main()) for _ in range(2))
     assert longest < LONGEST_TURN_S
-    assert sliced_responses.MOST_RESPONSE_BYTES <= 64 << 20
+    assert responses.MOST_RESPONSE_BYTES <= 64 << 20

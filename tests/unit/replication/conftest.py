@@ -14,7 +14,7 @@ import pytest
 
 from ottla.broker.connections import ControlConnection
 from ottla.broker.requests.control import replica_control
-from ottla.broker.requests.records import fetch, list_offsets, offset_for_leader_epoch, produce
+from ottla.broker.requests.records import fetch, offsets, produce
 from ottla.broker.requests.router import Router
 from ottla.broker.tasks import Tasks
 from ottla.log.manager import LogManager
@@ -49,10 +49,10 @@ CONTROLLER_PORT = 9000
 APIS = (
     produce.PRODUCE,
     fetch.FETCH,
-    list_offsets.LIST_OFFSETS,
+    offsets.LIST_OFFSETS,
     replica_control.LEADER_AND_ISR,
     replica_control.STOP_REPLICA,
-    offset_for_leader_epoch.OFFSET_FOR_LEADER_EPOCH,
+    offsets.OFFSET_FOR_LEADER_EPOCH,
 )
 
 

@@ -19,7 +19,7 @@ async def two_late_followers(c):
 
 
 def isrs(c):
-    return [list(c[1].partition(i).isr.committed) for i in (0, 1)]
+    return [list(c[1].partition(i).state.isr.committed) for i in (0, 1)]
 
 
 def test_changes_made_together_leave_in_one_request(wired):
@@ -181,7 +181,7 @@ def test_f11_a_delayed_change_names_the_life_that_ended(wired):
 
         accepts, c.controller.alter = c.controller.alter, late
         await c.produce(1, "a", "b", "c")
-        await c.until(lambda: c[1].partition().isr.proposed == (1, 2, 3))
+        await c.until(lambda: c[1].partition().state.isr.proposed == (1, 2, 3))
         first = c[3].epoch
         await c[3].stop(clean=False)
         c[3].lose_tail(1)
@@ -190,17 +190,17 @@ def test_f11_a_delayed_change_names_the_life_that_ended(wired):
         named = [{m.broker_id: m.broker_epoch for m in p.new_isr_with_epochs} for p in refused]
         assert {lives[3] for lives in named} == {first} != {c[3].epoch}
         assert (
-            c[1].partition().followers[3].log_end_offset == 3
+            c[1].partition().state.followers[3].log_end_offset == 3
         )  # of an earlier registration, until ...
         c.controller.alter = lambda broker, p: (
             accepts(broker, p)
             if all(m.broker_epoch == c[m.broker_id].epoch for m in p.new_isr_with_epochs)
             else _refused(p, ErrorCode.INELIGIBLE_REPLICA)
         )
-        await c.until(lambda: c[1].partition().isr.proposed is None)
-        assert c[1].partition().isr.committed == (1, 2)
+        await c.until(lambda: c[1].partition().state.isr.proposed is None)
+        assert c[1].partition().state.isr.committed == (1, 2)
         await c.controller.tell(c.controller.states["t", 0], [3])
-        await c.until(lambda: c[1].partition().isr.committed == (1, 2, 3))
+        await c.until(lambda: c[1].partition().state.isr.committed == (1, 2, 3))
         asked = [p for r in c.controller.requests for t in r.topics for p in t.partitions]
         assert asked[-1].new_isr_with_epochs[2].broker_epoch == c[3].epoch
 
@@ -237,7 +237,7 @@ def test_r8_an_idle_follower_that_registered_again_is_named_by_its_new_epoch(wir
         c.controller.alter = strict
         await c[3].start()
         await c.controller.tell(c.controller.states["t", 0], [3])
-        await c.until(lambda: c[1].partition().isr.committed == (1, 2, 3))
+        await c.until(lambda: c[1].partition().state.isr.committed == (1, 2, 3))
 
     wired(scenario)
 

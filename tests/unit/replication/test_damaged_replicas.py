@@ -171,7 +171,7 @@ def test_f20_the_last_replica_in_sync_goes_on_serving_intact_batches(wired, at, 
         await c.until(lambda: mark(c, 1) is not None)
         await c.settle(30)
         assert c.controller.announcements == []
-        assert c[1].partition().is_leader
+        assert c[1].partition().state.is_leader
         assert (await c.produce(1, "more", acks=1)).error_code == 0
         said = [r for r in caplog.records if "goes on leading" in r.getMessage()]
         assert len(said) == len({r.getMessage() for r in said}) >= 1
@@ -248,7 +248,7 @@ def test_f20_a_follower_takes_nothing_that_changed_in_its_leaders_memory(wired):
         assert log_bytes(c, 2) == log_bytes(c, 1)
         assert c[1].log().corrupt_reads == 1
         assert c[1].log().damaged is None
-        assert c[1].partition().is_leader
+        assert c[1].partition().state.is_leader
 
     wired(scenario, brokers=2)
 
@@ -341,12 +341,12 @@ def test_f20_a_replica_elected_amid_its_copy_does_not_lead_with_a_part_of_the_lo
         assert c[1].log().log_end_offset == 0
         await c.controller.lead(1, isr=[1])
         await c.settle(60)
-        assert not c[1].partition().is_leader
+        assert not c[1].partition().state.is_leader
         assert c[2].log().log_end_offset == c[3].log().log_end_offset == COUNT
         c.heal()
         found, _ = await consume(c, wired)
         assert found == EVERYTHING
-        assert c[1].partition().is_leader
+        assert c[1].partition().state.is_leader
         await c.until(lambda: back(c, 1), 60)
 
     wired(scenario, topic=SMALL_TOPIC)

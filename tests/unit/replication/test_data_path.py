@@ -435,7 +435,7 @@ def test_a_diverging_fetch_gets_the_diverging_epoch(wired):
         data = first(await c[1].send(wired.fetch_request(5, epoch=1, last_epoch=0, replica=2), 17))
         assert (data.error_code, len(data.records or b"")) == (0, 0)
         assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 1)
-        assert c[1].partition().followers[2].log_end_offset == -1
+        assert c[1].partition().state.followers[2].log_end_offset == -1
         data = first(await c[1].send(wired.fetch_request(2, epoch=1, last_epoch=7, replica=2), 17))
         assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         data = first(await c[1].send(wired.fetch_request(0, epoch=1, replica=9), 17))

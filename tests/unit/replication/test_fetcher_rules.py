@@ -110,7 +110,7 @@ def test_a_refusal_of_a_former_epoch_is_ignored(wired, monkeypatch, code):
         await found._apply_response(late)
         assert len(turns) == 2
         state = found.states[TP]
-        assert (state.leader_epoch, state.delayed) == (partition.leader_epoch, False)
+        assert (state.leader_epoch, state.delayed) == (partition.state.leader_epoch, False)
         assert not c[2].replicas.fetchers.failed
 
     wired(scenario, brokers=2)
@@ -216,7 +216,7 @@ async def led_without_its_follower(c, count):
 
 def known(c, index):
     """Return whether broker 1 knows where the log of its follower ends."""
-    return c[1].partition(index).followers[2].log_end_offset == 0
+    return c[1].partition(index).state.followers[2].log_end_offset == 0
 
 
 def test_partitions_added_in_slices_do_not_wait_for_the_first_slices_fetch(wired):

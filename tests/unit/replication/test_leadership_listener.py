@@ -12,8 +12,8 @@ def listen(node):
     heard = []
     node.replicas.on_leadership = lambda gained, lost: heard.append(
         (
-            [(p.tp.partition, p.leader_epoch) for p in gained],
-            [(p.tp.partition, p.leader_epoch) for p in lost],
+            [(p.tp.partition, p.state.leader_epoch) for p in gained],
+            [(p.tp.partition, p.state.leader_epoch) for p in lost],
         )
     )
     return heard

@@ -71,7 +71,7 @@ def test_isr_expiration_goes_on(wired, monkeypatch, caplog):
         c.part(2, 1)
         await c.produce(1, "b", acks=1)
         await c.until(lambda: failures)
-        await c.until(lambda: c[1].partition().isr.committed == (1,))
+        await c.until(lambda: c[1].partition().state.isr.committed == (1,))
 
     with caplog.at_level(logging.ERROR):
         wired(scenario, brokers=2)

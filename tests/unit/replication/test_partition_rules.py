@@ -158,7 +158,7 @@ def test_f45_a_replica_that_lacks_a_descriptor_is_not_offline(wired, monkeypatch
         monkeypatch.setattr(files, "open", opening)
         answers = await c.controller.tell(c.controller.states["t", 0])
         assert codes_of(answers[1]) == {ErrorCode.NONE}
-        assert c[1].partition().is_leader
+        assert c[1].partition().state.is_leader
 
     wired(scenario, brokers=2)
 
@@ -210,10 +210,10 @@ def test_an_older_partition_epoch_changes_nothing(wired, broker):
         await c.controller.lead(1, replicas=[1, 2], new=True)
         await c.controller.lead(1)
         partition = c[broker].partition()
-        before = partition.leader_epoch, partition.partition_epoch, partition.replicas
+        before = partition.state.leader_epoch, partition.state.partition_epoch, partition.state.replicas
         code = await told(c, broker, leader_epoch=9, partition_epoch=0, replicas=[1, 2, 3])
         assert code == ErrorCode.NONE
-        found = partition.leader_epoch, partition.partition_epoch, partition.replicas
+        found = partition.state.leader_epoch, partition.state.partition_epoch, partition.state.replicas
         assert found == before
 
     wired(scenario, brokers=2)
@@ -224,13 +224,13 @@ def test_the_same_epoch_again_does_not_begin_an_epoch_anew(wired):
         await c.controller.lead(1, replicas=[1, 2], new=True)
         await c.produce(1, "a", "b")
         partition = c[1].partition()
-        follower = partition.followers[2]
-        assert partition.epoch_start == 0
+        follower = partition.state.followers[2]
+        assert partition.state.epoch_start == 0
         code = await told(c, 1, partition_epoch=5, isr=[1])
         assert code == ErrorCode.STALE_CONTROLLER_EPOCH
-        assert partition.epoch_start == 0
-        assert partition.followers[2] is follower
-        assert partition.isr.committed == (1, 2)
+        assert partition.state.epoch_start == 0
+        assert partition.state.followers[2] is follower
+        assert partition.state.isr.committed == (1, 2)
 
     wired(scenario, brokers=2)
 
@@ -266,7 +266,7 @@ def test_a_topic_gets_its_id_after_its_log(wired):
         c[1].partition().state.topic_id = nothing
         code = await told(c, 1, wired.topic_id, leader_epoch=1, partition_epoch=1)
         assert code == ErrorCode.NONE
-        assert (c[1].partition().topic_id, log.topic_id) == (wired.topic_id, wired.topic_id)
+        assert (c[1].partition().state.topic_id, log.topic_id) == (wired.topic_id, wired.topic_id)
 
     wired(scenario, brokers=2)
 

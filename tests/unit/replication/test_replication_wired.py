@@ -78,7 +78,7 @@ def test_no_divergent_logs(wired):
             await c.produce(2, f"only-on-2-{i}", f"and-{i}", acks=1)
         await c[1].start()
         await c.controller.tell(c.controller.states["t", 0], [1])
-        await c.until(lambda: sorted(c[2].partition().isr.committed) == [1, 2])
+        await c.until(lambda: sorted(c[2].partition().state.isr.committed) == [1, 2])
         assert_same_logs(c, (1, 2))
         assert values(c[1])[10:12] == ["only-on-2-0", "and-0"]
         assert not any("only-on-1" in v for v in values(c[1]))
@@ -108,7 +108,7 @@ def test_offsets_do_not_go_backwards(wired):
             assert c[follower].log().log_end_offset >= offset
             await c[leader].start()
             await c.controller.tell(c.controller.states["t", 0], [leader])
-            await c.until(lambda f=follower: len(c[f].partition().isr.committed) == 2)
+            await c.until(lambda f=follower: len(c[f].partition().state.isr.committed) == 2)
         assert_same_logs(c, (1, 2))
 
     wired(scenario, brokers=2)
@@ -152,7 +152,7 @@ def test_no_divergence_on_unclean_elections(wired):
             await c.produce(two, f"{turn}-on-{two}", acks=1)
             await c[one].start()
             await c.controller.tell(c.controller.states["t", 0], [one])
-            await c.until(lambda b=two: len(c[b].partition().isr.committed) == 2)
+            await c.until(lambda b=two: len(c[b].partition().state.isr.committed) == 2)
             assert_same_logs(c, (1, 2))
         assert values(c[1])[0] == "common"
 
@@ -177,7 +177,7 @@ def test_an_unclean_election_logs_which_committed_records_are_lost(wired, caplog
         await c.produce(2, "other", acks=1)
         await c[1].start()
         await c.controller.tell(state, [1])
-        await c.until(lambda: len(c[2].partition().isr.committed) == 2)
+        await c.until(lambda: len(c[2].partition().state.isr.committed) == 2)
         assert values(c[1]) == ["common", "other"]
         (fetcher,) = c[1].replicas.fetchers.statistics()["fetchers"]
         assert fetcher["records_lost_total"] == 2
@@ -227,7 +227,7 @@ def test_f43_after_a_crash_each_truncated_record_may_have_been_acknowledged(wire
         await c.controller.lead(2, isr=[2], to=[2])
         await c[1].start()
         await c.controller.tell(c.controller.states["t", 0], [1])
-        await c.until(lambda: len(c[2].partition().isr.committed) == 2)
+        await c.until(lambda: len(c[2].partition().state.isr.committed) == 2)
         assert values(c[1]) == ["common"]
         assert c[1].replicas.fetchers.records_doubtful_total == 2
 
@@ -248,7 +248,7 @@ def test_f43_a_leader_that_lives_on_knows_what_it_did_not_acknowledge(wired, cap
         c.cuts.clear()
         await c[2].start()
         await c.controller.lead(2, isr=[2], to=[1, 2])
-        await c.until(lambda: len(c[2].partition().isr.committed) == 2)
+        await c.until(lambda: len(c[2].partition().state.isr.committed) == 2)
         assert values(c[1]) == ["common"]
         assert c[1].replicas.fetchers.records_doubtful_total == 0
 
@@ -280,7 +280,7 @@ def test_kip279_double_failover(wired, protocol):
         # Epoch 3: 2 follows 1. Its last epoch (1) is unknown to 1; offset 2 holds different data.
         await c[2].start()
         await c.controller.lead(1, isr=[1])
-        await c.until(lambda: sorted(c[1].partition().isr.committed) == [1, 2])
+        await c.until(lambda: sorted(c[1].partition().state.isr.committed) == [1, 2])
         assert values(c[2]) == ["m0", "m1", "n2", "n3"]
         assert_same_logs(c, (1, 2))
 
@@ -391,7 +391,7 @@ def test_r4_the_watermark_waits_for_this_epoch(wired):
         c.part(2, 1)
         await c.produce(1, "b", acks=1)
         await c.controller.lead(1, to=[1])
-        follower = c[1].partition().followers[2]
+        follower = c[1].partition().state.followers[2]
         assert follower.log_end_offset == -1
         assert c[1].log().high_watermark == 1
         c.heal()
@@ -412,7 +412,7 @@ def test_r5_liveness_below_min_isr(wired):
         await c.produce(1, "b", acks=1)
         await c.controller.lead(1, isr=[1], to=[1])
         assert c[1].log().high_watermark == 1
-        assert c[1].partition().epoch_start == 2
+        assert c[1].partition().state.epoch_start == 2
         refused = await c.produce(1, "no")
         assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
         assert values(c[1]) == ["a", "b"]
@@ -423,7 +423,7 @@ def test_r5_liveness_below_min_isr(wired):
         await c[2].start()
         await c[3].start()
         await c.controller.tell(c.controller.states["t", 0], [2, 3])
-        await c.until(lambda: sorted(c[1].partition().isr.committed) == [1, 2, 3])
+        await c.until(lambda: sorted(c[1].partition().state.isr.committed) == [1, 2, 3])
         await c.until(lambda: c[1].log().high_watermark == 2)
         accepted = await c.produce(1, "c")
         assert (accepted.error_code, accepted.base_offset) == (0, 2)
@@ -440,13 +440,13 @@ def test_r6_shrink_then_expand(wired):
         c.part(3, 1)
         waits = asyncio.ensure_future(c.produce(1, "b", timeout_ms=60_000))
         started = c.now
-        await c.until(lambda: sorted(c[1].partition().isr.committed) == [1, 2])
+        await c.until(lambda: sorted(c[1].partition().state.isr.committed) == [1, 2])
         assert 9 < c.now - started < 16
         assert (await waits).error_code == 0
         c.heal()
-        await c.until(lambda: sorted(c[1].partition().isr.committed) == [1, 2, 3])
+        await c.until(lambda: sorted(c[1].partition().state.isr.committed) == [1, 2, 3])
         assert_same_logs(c)
-        assert c.controller.states["t", 0].isr == list(c[1].partition().isr.committed)
+        assert c.controller.states["t", 0].isr == list(c[1].partition().state.isr.committed)
 
     wired(scenario)
 
@@ -463,9 +463,9 @@ def test_r6_silence_of_an_idle_partition_is_no_lag(wired):
         for _ in range(8):
             await c.settle(1)
             await c[1].replicas.expire_isr_once()
-            assert c[1].partition().isr.maximal == (1, 2)
-            assert not c[1].partition().isr.in_flight
-        await c.until(lambda: c[1].partition().isr.committed == (1,), seconds=8)
+            assert c[1].partition().state.isr.maximal == (1, 2)
+            assert not c[1].partition().state.isr.in_flight
+        await c.until(lambda: c[1].partition().state.isr.committed == (1,), seconds=8)
 
     wired(scenario, brokers=2)
 
@@ -479,7 +479,7 @@ def test_r6_a_stale_version_waits_and_does_not_loop(wired):
         await c.produce(1, "b", acks=1)
         await c.settle(60)
         assert len(c.controller.requests) == 1
-        assert c[1].partition().isr.maximal == (1, 2)
+        assert c[1].partition().state.isr.maximal == (1, 2)
         assert c[1].log().high_watermark == 1
         c.heal()
         await c.controller.lead(1)
@@ -496,9 +496,9 @@ def test_r6_a_lost_request_is_sent_again(wired):
         await c.produce(1, "b", acks=1)
         c.part(1, "controller")
         await c.settle(30)
-        assert c[1].partition().isr.in_flight
+        assert c[1].partition().state.isr.in_flight
         c.cuts.discard(frozenset(("b1", "controller")))
-        await c.until(lambda: c[1].partition().isr.committed == (1,))
+        await c.until(lambda: c[1].partition().state.isr.committed == (1,))
         assert c[1].log().high_watermark == 2
 
     wired(scenario, brokers=2)
@@ -511,9 +511,9 @@ def test_r7_the_watermark_obeys_the_maximal_isr(wired):
         await c.controller.lead(1, replicas=[1, 2, 3], isr=[1, 2], new=True)
         c.controller.silent = True
         await c.produce(1, "a")
-        await c.until(lambda: c[1].partition().isr.in_flight)
-        assert c[1].partition().isr.maximal == (1, 2, 3)
-        assert c[1].partition().isr.committed == (1, 2)
+        await c.until(lambda: c[1].partition().state.isr.in_flight)
+        assert c[1].partition().state.isr.maximal == (1, 2, 3)
+        assert c[1].partition().state.isr.committed == (1, 2)
         c.part(3, 1)
         late = await c.produce(1, "b", timeout_ms=3000)
         assert late.error_code == ErrorCode.REQUEST_TIMED_OUT
@@ -531,7 +531,7 @@ def test_r8_a_fetch_of_an_earlier_incarnation(wired):
         response = await c[1].send(request, 17)
         data = response.responses[0].partitions[0]
         assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert c[1].partition().followers[2].log_end_offset == 1
+        assert c[1].partition().state.followers[2].log_end_offset == 1
 
     wired(scenario, brokers=2)
 
@@ -547,7 +547,7 @@ def test_r8_a_control_request_for_an_earlier_incarnation(wired):
         c[1].epoch = now
         answers = await stale
         assert answers[1].error_code == ErrorCode.STALE_BROKER_EPOCH
-        assert c[1].partition().leader_epoch == 0
+        assert c[1].partition().state.leader_epoch == 0
 
     wired(scenario, brokers=1)
 
@@ -559,10 +559,10 @@ def test_r9_a_dead_broker_is_not_added(wired):
         await c.controller.tell(c.controller.states["t", 0], [2])
         await c.produce(1, "a")
         await c.settle(5)
-        assert c[1].partition().isr.committed == (1,)
+        assert c[1].partition().state.isr.committed == (1,)
         assert not c.controller.requests
         c.metadata.alive[2] = c[2].endpoint
-        await c.until(lambda: c[1].partition().isr.committed == (1, 2))
+        await c.until(lambda: c[1].partition().state.isr.committed == (1, 2))
 
     wired(scenario, brokers=2)
 
@@ -574,9 +574,9 @@ def test_r9_an_ineligible_replica_is_proposed_again_later(wired):
         await c.until(lambda: c.controller.requests)
         await c.settle(5)
         assert 3 <= len(c.controller.requests) <= 12
-        assert c[1].partition().isr.committed == (1,)
+        assert c[1].partition().state.isr.committed == (1,)
         c.controller.refuse = None
-        await c.until(lambda: c[1].partition().isr.committed == (1, 2))
+        await c.until(lambda: c[1].partition().state.isr.committed == (1, 2))
 
     wired(scenario, brokers=2)
 
@@ -587,10 +587,10 @@ def test_r9_a_broker_that_shuts_down_begins_to_follow_nothing(wired):
     async def scenario(c):
         c[2].replicas.leaving = True
         await c.controller.lead(1, replicas=[1, 2, 3], isr=[1], new=True)
-        await c.until(lambda: c[1].partition().isr.committed == (1, 3))
+        await c.until(lambda: c[1].partition().state.isr.committed == (1, 3))
         await c.settle(2)
-        assert c[1].partition().isr.committed == (1, 3)
-        assert c[1].partition().followers[2].log_end_offset == -1
+        assert c[1].partition().state.isr.committed == (1, 3)
+        assert c[1].partition().state.followers[2].log_end_offset == -1
         assert (await c.produce(1, "a")).error_code == 0
 
     wired(scenario)
@@ -602,11 +602,11 @@ def test_a_produce_does_not_wait_for_a_follower_whose_broker_went(wired):
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2, 3], isr=[1, 2], new=True)
         c[1].replicas.fence()  # 3 catches up and is not proposed
-        await c.until(lambda: c[1].partition().followers[3].log_end_offset == 0)
-        assert c[1].partition().isr == IsrState.of((1, 2))
+        await c.until(lambda: c[1].partition().state.followers[3].log_end_offset == 0)
+        assert c[1].partition().state.isr == IsrState.of((1, 2))
         c.part(3, 1)
         produced = asyncio.ensure_future(c.produce(1, "a", timeout_ms=20_000))
-        await c.until(lambda: c[1].partition().followers[2].log_end_offset == 1)
+        await c.until(lambda: c[1].partition().state.followers[2].log_end_offset == 1)
         await c.settle(1)
         assert not produced.done()
         del c.metadata.alive[3]
@@ -625,7 +625,7 @@ def test_r10_an_earlier_controller(wired):
         c.controller.epoch = 0
         answers = await c.controller.lead(2)
         assert {a.error_code for a in answers.values()} == {ErrorCode.STALE_CONTROLLER_EPOCH}
-        assert c[1].partition().leader == 1
+        assert c[1].partition().state.leader == 1
 
     wired(scenario, brokers=2)
 
@@ -645,13 +645,13 @@ def test_leader_epoch_rules(wired):
         answers = await c.controller.tell(state)
         item = answers[1].topics[0].partition_errors[0]
         assert item.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
-        assert c[1].partition().leader_epoch == 0
+        assert c[1].partition().state.leader_epoch == 0
         state.leader_epoch = 7
         answers = await c.controller.tell(state, topic_id=bytes(15) + b"\x09")
         assert answers[1].error_code == 0
         item = answers[1].topics[0].partition_errors[0]
         assert item.error_code == ErrorCode.INCONSISTENT_TOPIC_ID
-        assert c[1].partition().leader_epoch == 0
+        assert c[1].partition().state.leader_epoch == 0
 
     wired(scenario, brokers=1)
 
@@ -662,7 +662,7 @@ def test_r13_acks_all_below_min_isr(wired):
         await c.produce(1, "a")
         c.part(2, 1)
         waits = asyncio.ensure_future(c.produce(1, "b", timeout_ms=60_000))
-        await c.until(lambda: c[1].partition().isr.committed == (1,))
+        await c.until(lambda: c[1].partition().state.isr.committed == (1,))
         await c.settle(1)
         # Below min.insync.replicas the watermark is frozen: no response until the time is over.
         assert not waits.done()
@@ -673,7 +673,7 @@ def test_r13_acks_all_below_min_isr(wired):
         assert c[1].log().high_watermark == 1
         c.heal()
         assert (await waits).error_code == 0
-        assert c[1].partition().isr.committed == (1, 2)
+        assert c[1].partition().state.isr.committed == (1, 2)
 
     wired(scenario, brokers=2, topic={"min.insync.replicas": "2"})
 
@@ -779,7 +779,7 @@ def test_unclean_follower_restarts_at_the_leaders_offsets(wired):
             await c.produce(1, v)
         c[1].log().maybe_increment_log_start_offset(4)
         await c.controller.tell(c.controller.states["t", 0], [2])
-        await c.until(lambda: sorted(c[1].partition().isr.committed) == [1, 2])
+        await c.until(lambda: sorted(c[1].partition().state.isr.committed) == [1, 2])
         assert values(c[2]) == ["e", "f"]
         assert c[2].log().log_start_offset == 4
 
@@ -799,7 +799,7 @@ def test_r14_a_removed_replica_is_not_added_again(wired):
         for v in "bc":
             assert (await c.produce(1, v)).error_code == 0
         await c.settle(20)
-        assert c[1].partition().isr.maximal == (1, 2)
+        assert c[1].partition().state.isr.maximal == (1, 2)
         assert not c.controller.requests
         assert values(c[3]) == ["a"]
 
@@ -813,7 +813,7 @@ def test_r14_an_added_replica_joins_once_it_has_all(wired):
             await c.produce(1, f"v{i}")
         await c.controller.lead(1, replicas=[3, 1, 2], isr=[1, 2], to=[1, 2])
         await c.controller.tell(c.controller.states["t", 0], [3])
-        await c.until(lambda: c[1].partition().isr.committed == (1, 2, 3))
+        await c.until(lambda: c[1].partition().state.isr.committed == (1, 2, 3))
         assert_same_logs(c)
 
     wired(scenario)
@@ -884,7 +884,7 @@ def test_random_leaders_and_crashes_leave_equal_logs(wired, seed, protocol):
                 await c[broker].start()
         leader = c.controller.states["t", 0].isr[0]
         await c.controller.lead(leader)
-        await c.until(lambda: len(c[leader].partition().isr.committed) == 3)
+        await c.until(lambda: len(c[leader].partition().state.isr.committed) == 3)
         await c.settle()
         assert_same_logs(c)
         have = values(c[1])
@@ -919,7 +919,7 @@ def test_r13_nothing_is_acknowledged_before_no_replica_outside_the_isr_may_be_el
         await c.controller.lead(1, isr=[1], to=[1])
         assert (await c.produce(1, "alone")).error_code == 0
         partition = c[1].partition()
-        isr = {tp: (frozenset({1}), partition.partition_epoch)}
+        isr = {tp: (frozenset({1}), partition.state.partition_epoch)}
         assert asked == [isr] * 4
         assert (await c.produce(1, "alone")).error_code == 0
         assert asked == [isr] * 4, "it was proven for this partition epoch"

@@ -67,7 +67,7 @@ def test_r18_a_follower_is_not_in_sync_after_a_response_that_was_cut_short(wired
         await c[1].stop(clean=False)
         c.heal()
         await c.controller.lead(2, isr=[2, 3], index=SMALL, to=[2, 3])
-        await c.until(lambda: c[2].partition(SMALL).is_leader)
+        await c.until(lambda: c[2].partition(SMALL).state.is_leader)
         ours, other = c[2].log(SMALL), c[3].log(SMALL)
         await c.until(lambda: ours.log_end_offset == other.log_end_offset)
         assert values(c[2], SMALL) == values(c[3], SMALL) == list("abcdef")
@@ -83,7 +83,7 @@ def test_r18_a_new_leader_does_not_confirm_a_replica_whose_response_was_cut_shor
         for index in range(COUNT + 1):
             await c.controller.lead(1, isr=[1], index=index)
         for index in range(COUNT + 1):
-            await c.until(lambda i=index: c[1].partition(i).is_leader)
+            await c.until(lambda i=index: c[1].partition(i).state.is_leader)
         assert values(c[1], SMALL) == list("abcdef")
         assert all(c[1].log(index).log_end_offset == 2 for index in range(COUNT))
 
@@ -109,9 +109,9 @@ def test_r18_a_replica_that_cannot_read_its_log_is_not_confirmed(wired):
         c[2].log().read = fails
         await c.controller.lead(1, isr=[1])
         await c.settle(15)
-        assert not c[1].partition().is_leader
+        assert not c[1].partition().state.is_leader
         c[2].log().read = read
-        await c.until(lambda: c[1].partition().is_leader)
+        await c.until(lambda: c[1].partition().state.is_leader)
         assert values(c[1]) == list("abcdef")
 
     wired(scenario, brokers=2)
@@ -130,7 +130,7 @@ def test_one_in_the_isr_that_lost_nothing_is_enough(wired):
         c[1].lose_tail(3)
         await c[1].start()
         await c.controller.tell(c.controller.states["t", 0], [1])
-        await c.until(lambda: c[1].partition().is_leader, seconds=5)
+        await c.until(lambda: c[1].partition().state.is_leader, seconds=5)
         assert values(c[1]) == list("abcdef")
 
     wired(scenario)
@@ -150,7 +150,7 @@ def test_also_where_we_have_more_than_it(wired):
         c.heal()
         await c[1].start()
         await c.controller.tell(c.controller.states["t", 0], [1])
-        await c.until(lambda: c[1].partition().is_leader, seconds=5)
+        await c.until(lambda: c[1].partition().state.is_leader, seconds=5)
         assert values(c[1]) == ["a", "b"]
 
     wired(scenario)
@@ -177,12 +177,12 @@ def test_r13_but_not_one_of_which_that_is_not_known(wired, why):
         await c[1].start()
         await c.controller.lead(1, isr=[1, 2] if why == "it crashed too" else [1])
         await c.settle(60)
-        assert not c[1].partition().is_leader
+        assert not c[1].partition().state.is_leader
         refused = await c.produce(1, "g", acks=1)
         assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         await c[3].start()
         await c.controller.tell(c.controller.states["t", 0], [3])
-        await c.until(lambda: c[1].partition().is_leader)
+        await c.until(lambda: c[1].partition().state.is_leader)
         assert values(c[1]) == list("abcdef")
 
     wired(scenario)
@@ -214,7 +214,7 @@ def test_a_leader_of_a_later_epoch_is_believed_whatever_its_last_records_epoch(w
         await c[2].start()
         c[2].logs.unclean.clear()
         await c.controller.lead(2, isr=[2], to=[2])
-        assert c[2].partition().is_leader
+        assert c[2].partition().state.is_leader
         if wrote:
             await write(c, 2, "e", acks=1)
         expected = list("abcde") if wrote else list("abcd")
@@ -222,7 +222,7 @@ def test_a_leader_of_a_later_epoch_is_believed_whatever_its_last_records_epoch(w
         await c[1].start()
         assert values(c[1]) == list("abxyz")
         await c.controller.lead(1, isr=[1, 2])
-        await c.until(lambda: c[1].partition().is_leader)
+        await c.until(lambda: c[1].partition().state.is_leader)
         assert values(c[1]) == expected
 
     wired(scenario, brokers=2)
@@ -247,13 +247,13 @@ def test_f48_a_stop_while_it_waits_for_the_others_is_not_forgotten(wired, stops)
             await c[1].start()
         await c.controller.lead(1, isr=[1], to=[1])
         await c.settle(3)
-        assert not c[1].partition().is_leader
+        assert not c[1].partition().state.is_leader
         for broker in (2, 3):
             await c[broker].start()
             await c.controller.tell(c.controller.states["t", 0], [broker])
-        await c.until(lambda: c[1].partition().is_leader)
+        await c.until(lambda: c[1].partition().state.is_leader)
         assert values(c[1]) == list("abcdef")
-        await c.until(lambda: len(c[1].partition().isr.committed) == 3)
+        await c.until(lambda: len(c[1].partition().state.isr.committed) == 3)
         for broker in (1, 2, 3):
             await c[broker].stop(clean=True)
         await c[1].start()

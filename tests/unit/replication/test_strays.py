@@ -49,7 +49,7 @@ def test_r15_a_replica_of_a_former_topic_is_none_of_the_next_one_of_its_name(wir
 
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2], new=True)
-        known = bytes(c[2].partition().topic_id)
+        known = bytes(c[2].partition().state.topic_id)
         assert stop_unassigned(c[2].replicas, [Assignment(TP, known, 0, [1])]) == []
         assert stop_unassigned(c[2].replicas, [Assignment(TP, ZERO_UUID, 0, [1])]) == []
         another = bytes(15) + b"\x07"
@@ -106,7 +106,7 @@ def test_a_log_of_a_deleted_topic_makes_way_for_the_next_of_its_name(wired):
         taken = await c.controller.tell(state, topic_id=new)
         assert taken[1].topics[0].partition_errors[0].error_code == 0
         assert c[1].log().log_end_offset == 0
-        assert c[1].partition().topic_id == new
+        assert c[1].partition().state.topic_id == new
 
     wired(scenario, brokers=1)
 
@@ -137,7 +137,7 @@ def test_a_new_log_is_not_taken_for_the_old_one_when_the_request_came_twice(wire
         asked[1].set_result(None)
         await asyncio.gather(first, second)
         assert [value for _, _, value in c[1].records()] == [b"new"]
-        assert c[1].partition().topic_id == new
+        assert c[1].partition().state.topic_id == new
 
     wired(scenario, brokers=1)
 

@@ -44,7 +44,7 @@ def watch_cuts(node, then=lambda: None):
 
 
 async def all_in_sync(c, leader):
-    await c.until(lambda: len(c[leader].partition().isr.committed) == 3)
+    await c.until(lambda: len(c[leader].partition().state.isr.committed) == 3)
     await c.settle(1)
     assert values(c[1]) == values(c[2]) == values(c[3])
 
@@ -60,7 +60,7 @@ def test_f11_a_bounce_too_fast_for_a_watch(wired):
         await c[1].start()
         assert c[1].log().log_end_offset == 2
         await c.controller.tell(c.controller.states["t", 0], [1])
-        await c.until(lambda: c[1].partition().is_leader)
+        await c.until(lambda: c[1].partition().state.is_leader)
         assert values(c[1]) == list("abcdef")
         assert c[1].replicas.statistics()["tail_recovery"]["records_taken_over_total"] == 4
         await write(c, "g")
@@ -81,7 +81,7 @@ def test_one_partition_that_fails_does_not_stop_the_others(wired, caplog):
             pending_replicas=set(), verified=True, taken=0, deadline_ms=0, finish=lambda: 1 / 0
         )
         await c.controller.tell(c.controller.states["t", 0], [1])
-        await c.until(lambda: c[1].partition().is_leader)
+        await c.until(lambda: c[1].partition().state.is_leader)
         await write(c, "c")
 
     wired(scenario)
@@ -106,7 +106,7 @@ def test_f5_power_loss_everywhere_one_kept_the_data(wired, order):
             else:
                 await c.controller.tell(c.controller.states["t", 0], [broker])
             await c.settle(3)
-        await c.until(lambda: c[leader].partition().is_leader)
+        await c.until(lambda: c[leader].partition().state.is_leader)
         await all_in_sync(c, leader)
         assert values(c[leader]) == list("abcdef")
 
@@ -123,7 +123,7 @@ def test_f11_an_empty_disk(wired):
         c[1].lose_disk()
         await c[1].start()
         await c.controller.lead(1)
-        await c.until(lambda: c[1].partition().is_leader)
+        await c.until(lambda: c[1].partition().state.is_leader)
         assert values(c[1]) == list("cdef")
         await write(c, "g")
         assert values(c[2]) == list("cdefg")
@@ -142,7 +142,7 @@ def test_a_tail_of_many_responses_is_fetched_to_its_end(wired):
         c[1].lose_disk()
         await c[1].start()
         await c.controller.lead(1)
-        await c.until(lambda: c[1].partition().is_leader)
+        await c.until(lambda: c[1].partition().state.is_leader)
         assert values(c[1]) == list("abcdefgh")
         await all_in_sync(c, 1)
         assert values(c[2]) == list("abcdefgh")
@@ -167,7 +167,7 @@ def test_a_later_epoch_elsewhere_wins(wired):
         await c[1].start()
         assert values(c[1]) == list("abxyz")
         await c.controller.lead(1, isr=[1, 2, 3])
-        await c.until(lambda: c[1].partition().is_leader)
+        await c.until(lambda: c[1].partition().state.is_leader)
         assert values(c[1]) == list("abcd")
         await write(c, "e")
         await all_in_sync(c, 1)
@@ -202,7 +202,7 @@ def test_r18_what_a_later_epoch_left_out_is_not_taken_again(wired, later, first_
         assert values(c[3]) == list("ab")
         cuts = watch_cuts(c[3])
         await c.controller.lead(3, isr=[3])
-        await c.until(lambda: c[3].partition().is_leader, seconds=5)
+        await c.until(lambda: c[3].partition().state.is_leader, seconds=5)
         assert cuts == [2]
         assert values(c[3]) == ["a", "b", *later]
         assert (await c.produce(3, "d")).error_code == 0
@@ -230,7 +230,7 @@ def test_r18_a_dead_replica_that_made_us_truncate_keeps_no_other_from_giving_rec
         await c[3].start()
         cuts = watch_cuts(c[3], lambda: c.part(3, 2))
         await c.controller.lead(3, isr=[3, 1])
-        await c.until(lambda: c[3].partition().is_leader)
+        await c.until(lambda: c[3].partition().state.is_leader)
         assert cuts == [2]
         assert values(c[3]) == list("abxy")
         c.heal()
@@ -250,7 +250,7 @@ def test_a_tail_that_only_the_leader_has_stays(wired):
         c.heal()
         await c[1].start()
         await c.controller.tell(c.controller.states["t", 0], [1])
-        await c.until(lambda: c[1].partition().is_leader)
+        await c.until(lambda: c[1].partition().state.is_leader)
         assert values(c[1]) == ["a", "b"]
         await all_in_sync(c, 1)
 
@@ -279,15 +279,15 @@ def test_r13_a_broker_that_queries_others_does_not_lead(wired, lossy):
         data = response.responses[0].partitions[0]
         assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         if lossy:
-            await c.until(lambda: c[1].partition().is_leader)
+            await c.until(lambda: c[1].partition().state.is_leader)
             assert 9.9 < c.now - started < 12
         else:
             await c.settle(60)
-            assert not c[1].partition().is_leader
+            assert not c[1].partition().state.is_leader
             for broker in (2, 3):
                 await c[broker].start()
                 await c.controller.tell(c.controller.states["t", 0], [broker])
-            await c.until(lambda: c[1].partition().is_leader, seconds=5)
+            await c.until(lambda: c[1].partition().state.is_leader, seconds=5)
         assert (await c.produce(1, "b", acks=1)).error_code == 0
 
     allowed = {"unclean.leader.election.enable": "true"} if lossy else None
@@ -304,12 +304,12 @@ def test_an_operator_may_accept_the_loss_while_it_waits(wired):
         await c[1].start()
         await c.controller.lead(1, isr=[1], to=[1])
         await c.settle(25)
-        assert not c[1].partition().is_leader
+        assert not c[1].partition().state.is_leader
         config = c[1].log().config
         allowed = dataclasses.replace(config, unclean_leader_election_enable=True)
         c[1].log().update_config(allowed)
         await c.settle(2)
-        assert c[1].partition().is_leader
+        assert c[1].partition().state.is_leader
         assert c[1].replicas.statistics()["tail_recovery"]["led_unverified_total"] == 1
 
     wired(scenario)
@@ -327,8 +327,8 @@ def test_the_controller_changes_its_mind_meanwhile(wired):
         await c[3].start()
         await c.controller.lead(2, isr=[2])
         await c.settle(30)
-        assert not c[1].partition().is_leader
-        assert c[2].partition().is_leader
+        assert not c[1].partition().state.is_leader
+        assert c[2].partition().state.is_leader
         assert len(c[1].replicas.recovery) == 0
         gone = await c.controller.stop_replica(1, delete=True)
         assert gone.partition_errors[0].error_code == 0
@@ -347,7 +347,7 @@ def test_a_replica_that_was_in_sync_since_queries_no_other(wired):
         await c[2].stop()
         await c[3].stop()
         await c.controller.lead(1, isr=[1], to=[1])
-        assert c[1].partition().is_leader
+        assert c[1].partition().state.is_leader
         assert c[1].replicas.statistics()["tail_recovery"]["asked_total"] == 0
 
     wired(scenario)
@@ -356,13 +356,13 @@ def test_a_replica_that_was_in_sync_since_queries_no_other(wired):
 def test_new_topics_and_clean_starts_do_not_ask(wired):
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2, 3], new=True)
-        assert c[1].partition().is_leader
+        assert c[1].partition().state.is_leader
         await write(c, "a")
         for broker in (1, 2, 3):
             await c[broker].stop()
         await c[1].start()
         await c.controller.lead(1, isr=[1], to=[1])
-        assert c[1].partition().is_leader
+        assert c[1].partition().state.is_leader
 
     wired(scenario)
 
@@ -387,7 +387,7 @@ def test_a_follower_of_a_busy_leader_is_soon_verified(wired):
         await c[1].stop(clean=False)
         await c.controller.lead(2, isr=[2, 3])
         await c.settle(0.5)
-        assert c[2].partition().is_leader
+        assert c[2].partition().state.is_leader
 
     wired(scenario, replica_fetch_wait_max_ms=5_000, replica_lag_time_max_ms=30_000)
 
@@ -404,7 +404,7 @@ def test_a_broker_that_hangs_does_not_keep_others_from_being_confirmed(wired):
         await c.controller.tell(c.controller.states["t", 0], [1])
         await c.until(lambda: c[1].log().log_end_offset == 6)
         assert c.now - started < 5
-        await c.until(lambda: c[1].partition().is_leader)
+        await c.until(lambda: c[1].partition().state.is_leader)
         assert c.now - started < 36
         assert values(c[1]) == list("abcdef")
 

@@ -22,7 +22,7 @@ async def with_a_late_replica(c):
 async def catch_up(c):
     start = c.now
     await c.controller.tell(c.controller.states["t", 0], [3])
-    await c.until(lambda: 3 in c[1].partition().isr.committed, seconds=120)
+    await c.until(lambda: 3 in c[1].partition().state.isr.committed, seconds=120)
     return c.now - start
 
 
@@ -91,7 +91,7 @@ def test_a_throttle_that_is_taken_away_lets_go(wired, side):
         assert c[3].log().log_end_offset < RECORDS // 2
         quota.throttle("t", ())
         start = c.now
-        await c.until(lambda: 3 in c[1].partition().isr.committed)
+        await c.until(lambda: 3 in c[1].partition().state.isr.committed)
         assert c.now - start < 3.0
 
     wired(scenario, **LIMITS)
@@ -110,6 +110,6 @@ def test_a_bound_below_the_empty_responses_lets_no_record_pass(wired):
         await c.controller.tell(c.controller.states["t", 0], [3])
         await c.settle(20)
         assert c[3].log().log_end_offset == 0
-        assert 3 not in c[1].partition().isr.committed
+        assert 3 not in c[1].partition().state.isr.committed
 
     wired(scenario)

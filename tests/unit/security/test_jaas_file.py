@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.model.errors import ConfigError
-from ottla.security.sasl.jaas_file import client_of, parse_jaas_file, users_of
+from ottla.security.sasl.jaas import client_of, parse_jaas_file, users_of
 
 DIGEST = "org.apache.zookeeper.server.auth.DigestLoginModule"
 FILE = f"""

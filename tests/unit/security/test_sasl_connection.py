@@ -22,8 +22,13 @@ from ottla.security.client import ClientSecurity
 from ottla.security.sasl.authentication import SaslPolicy
 from ottla.security.sasl.exchange import SaslClient
 from ottla.security.sasl.plain import PlainClient, PlainServer
-from ottla.security.sasl.scram import ScramMechanism, credential_of
-from ottla.security.sasl.scram_exchange import ScramClient, ScramLookup, ScramServer
+from ottla.security.sasl.scram import (
+    ScramClient,
+    ScramLookup,
+    ScramMechanism,
+    ScramServer,
+    credential_of,
+)
 from ottla.wire.messages.cluster import ApiVersionsRequest
 from support.sasl_clusters import USERS
 

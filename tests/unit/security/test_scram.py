@@ -14,18 +14,16 @@ from ottla.security.sasl.exchange import (
     InvalidCredentialsError,
 )
 from ottla.security.sasl.scram import (
-    ScramCredential,
-    ScramMechanism,
-    credential_of,
-    credential_text,
-    parse_credential,
-)
-from ottla.security.sasl.scram_exchange import (
     ScramClient,
+    ScramCredential,
     ScramLookup,
+    ScramMechanism,
     ScramServer,
     TokenOwner,
+    credential_of,
+    credential_text,
     escape,
+    parse_credential,
     unescape,
 )
 

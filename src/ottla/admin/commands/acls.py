@@ -268,9 +268,8 @@ def check(
 ) -> None:
     from ottla.admin.operations import acl_text
     from ottla.client import acls
-    from ottla.security.acls import OPERATIONS, AclFilter, Entry, Pattern
+    from ottla.security.acls import OPERATIONS, AclFilter, Entry, Pattern, allowing, nearest
     from ottla.security.authorizer import AclAuthorizer
-    from ottla.security.nearest_acl import allowing, nearest
 
     named = Named(topic, group, transactional_id, delegation_token, user, cluster)
     kind, name = named.one()

@@ -22,9 +22,9 @@ from ottla.security.sasl.scram import (
     DEFAULT_ITERATIONS,
     ScramCredential,
     ScramMechanism,
+    TokenOwner,
     credential_of,
 )
-from ottla.security.sasl.scram_exchange import TokenOwner
 
 if TYPE_CHECKING:
     from ottla.zookeeper.tokens import DelegationTokens as StoredTokens

@@ -12,10 +12,9 @@ from ottla.model.config import BrokerConfig
 from ottla.model.errors import StartupError
 from ottla.model.ports import World
 from ottla.net.tls_world import tls_world
-from ottla.zookeeper.security_settings import zookeeper_security
+from ottla.zookeeper.security_settings import zookeeper_security, zookeeper_tls
 from ottla.zookeeper.session import Session
 from ottla.zookeeper.store import Store, ensure_chroot
-from ottla.zookeeper.tls_settings import zookeeper_tls
 
 logger = logging.getLogger(__name__)
 

@@ -36,10 +36,9 @@ from ottla.zookeeper.errors import (
     SessionExpiredError,
 )
 from ottla.zookeeper.operations import Delete
-from ottla.zookeeper.security_settings import zookeeper_security
+from ottla.zookeeper.security_settings import zookeeper_security, zookeeper_tls
 from ottla.zookeeper.session import Session, SessionEvent, SessionState
 from ottla.zookeeper.store import Store, ensure_chroot
-from ottla.zookeeper.tls_settings import zookeeper_tls
 from ottla.zookeeper.znodes import CONTROLLER, broker_path, decode_broker, encode_broker
 
 if TYPE_CHECKING:

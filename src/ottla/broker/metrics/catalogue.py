@@ -11,7 +11,7 @@ Kinds: `gauge` has `Value`; `meter` counts (`Count`, `OneMinuteRate`); `times` h
 from dataclasses import dataclass
 from functools import cache
 
-from ottla.broker.metrics.bean_names import HISTOGRAM, parse_bean, samples_of
+from ottla.broker.metrics.exposition import HISTOGRAM, parse_bean, samples_of
 
 _QUOTA = "kafka.server:type="
 ATTRIBUTES = {

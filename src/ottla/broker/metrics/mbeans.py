@@ -11,35 +11,27 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from ottla.broker.metrics.error_counts import ErrorCounts
-from ottla.broker.metrics.request_times import (
-    FETCH_CONSUMER,
-    FETCH_FOLLOWER,
-    RequestTimes,
-    kind_name,
-    summary,
-)
+from ottla.broker.broker import Broker
 from ottla.broker.metrics.series import TOPIC_BEAN, TOPIC_METRICS
 from ottla.broker.quotas.client_quotas import (
     CONSUMER_RATE,
     PRODUCER_RATE,
     REQUEST_PERCENTAGE,
-    ClientQuotas,
 )
-from ottla.controller.loop import Controller
-from ottla.coordinators.group_coordinator import GroupCoordinator
-from ottla.log.cleaner import LogCleaner
-from ottla.log.manager import LogManager
-from ottla.model.recent_times import RecentTimes
+from ottla.broker.requests.request_times import (
+    FETCH_CONSUMER,
+    FETCH_FOLLOWER,
+    kind_name,
+    summary,
+)
+from ottla.broker.requests.security.sasl import SaslDispatch
 from ottla.net.server import Server
 from ottla.replication.delayed_produce import DelayedProduce
 from ottla.replication.fetching import DelayedFetch
-from ottla.replication.replica_manager import ReplicaManager
 from ottla.zookeeper.session import SessionState
 
 SAMPLE_S = 5.0
@@ -77,71 +69,6 @@ Figures = dict[str, dict[str, Any]]
 """Attributes by MBean name."""
 
 
-class Services(Protocol):
-    """Those parts of a broker that have figures of their own."""
-
-    replicas: ReplicaManager
-    controller: Controller
-    groups: GroupCoordinator
-    quotas: ClientQuotas
-    zookeeper_went_back: str
-
-
-class SessionCounts(Protocol):
-    """What a broker knows of its sessions with ZooKeeper."""
-
-    @property
-    def session_counts(self) -> Mapping[SessionState, int]: ...
-
-    @property
-    def session_state(self) -> SessionState: ...
-
-    @property
-    def refused_count(self) -> int: ...
-
-    @property
-    def latencies(self) -> RecentTimes: ...
-
-
-class SaslCounts(Protocol):
-    """What a listener with SASL counts."""
-
-    authenticated: int
-    failed: int
-    reauthenticated: int
-    failed_again: int
-
-
-class Measured(Protocol):
-    """A broker, as far as its figures go."""
-
-    logs: LogManager
-
-    @property
-    def cleaner(self) -> LogCleaner: ...
-
-    @property
-    def membership(self) -> SessionCounts: ...
-
-    @property
-    def services(self) -> Services: ...
-
-    @property
-    def times(self) -> RequestTimes: ...
-
-    @property
-    def errors(self) -> ErrorCounts: ...
-
-    @property
-    def listeners(self) -> Mapping[str, Server]: ...
-
-    @property
-    def sasl(self) -> Mapping[str, SaslCounts]: ...
-
-    @property
-    def state(self) -> IntEnum: ...
-
-
 class ThreadTimes:
     """What the system says of one thread's time, of the thread that asks first."""
 
@@ -174,7 +101,7 @@ class ThreadTimes:
             os.close(self._fd)
 
 
-def _of_connections(server: Server, sasl: SaslCounts | None) -> dict[str, Any]:
+def _of_connections(server: Server, sasl: SaslDispatch | None) -> dict[str, Any]:
     """Return what a listener's connections did; with SASL that counts, else TLS."""
     succeeded, failed = server.handshakes()
     again = failed_again = 0
@@ -216,7 +143,7 @@ class Metrics:
 
     def __init__(
         self,
-        broker: Measured,
+        broker: Broker,
         busy_s: Callable[[], float] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -8,9 +8,8 @@ partition was true at one time, of all of them within a few milliseconds. Kafka:
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ottla.broker.metrics.bean_names import COUNTER, GAUGE, label_text, samples_of
-from ottla.broker.metrics.bean_names import parse_bean as parse
-from ottla.broker.metrics.exposition import Families
+from ottla.broker.metrics.exposition import COUNTER, GAUGE, Families, label_text, samples_of
+from ottla.broker.metrics.exposition import parse_bean as parse
 from ottla.model.time_slices import TimeSlice
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager

@@ -17,8 +17,7 @@ from ottla.broker.authorization.request_authorizer import RequestAuthorizer
 from ottla.broker.requests.access import ERRORS, MESSAGES, Access, ForEach, Need
 from ottla.broker.requests.api import Api, Handle, HandleInSlices, Later, Parts, Response
 from ottla.broker.requests.large_requests import Aside, decoded
-from ottla.broker.requests.responses import respond, respond_in_slices
-from ottla.broker.requests.sliced_responses import Unencoded
+from ottla.broker.requests.responses import Unencoded, respond, respond_in_slices
 from ottla.broker.services import BrokerServices
 from ottla.model.errors import OttlaError
 from ottla.net.connection import CloseConnection, Connection

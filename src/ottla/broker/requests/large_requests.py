@@ -13,11 +13,12 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar, cast
 
 from ottla.broker.requests.api import Api, Response
-from ottla.broker.requests.responses import respond_later, respond_steps
-from ottla.broker.requests.sliced_responses import (
+from ottla.broker.requests.responses import (
     AT_ONCE_BYTES,
     MOST_RESPONSE_BYTES,
     Unencoded,
+    respond_later,
+    respond_steps,
     too_large,
 )
 from ottla.broker.services import BrokerServices

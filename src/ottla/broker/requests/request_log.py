@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ottla.broker.metrics.request_times import (
+from ottla.broker.requests.request_times import (
     FETCH_CONSUMER,
     FETCH_FOLLOWER,
     Took,

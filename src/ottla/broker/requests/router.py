@@ -16,8 +16,6 @@ from types import CoroutineType
 from typing import Any
 
 from ottla.broker.authorization.request_authorizer import RequestAuthorizer, allowed
-from ottla.broker.metrics.error_counts import ErrorCounts
-from ottla.broker.metrics.request_times import MASK, VERSION_BITS, RequestTimes
 from ottla.broker.quotas.client_quotas import (
     PRODUCER_RATE,
     REQUEST_PERCENTAGE,
@@ -32,9 +30,11 @@ from ottla.broker.requests.api import (
     ReadInSlices,
     Response,
 )
+from ottla.broker.requests.error_counts import ErrorCounts
 from ottla.broker.requests.guards import guarded, guarded_in_slices
 from ottla.broker.requests.large_requests import NOTICEABLE_BYTES, LargeRequests
 from ottla.broker.requests.request_log import RequestLog
+from ottla.broker.requests.request_times import MASK, VERSION_BITS, RequestTimes
 from ottla.broker.requests.responses import error_response, hold_back, respond_later
 from ottla.broker.services import BrokerServices
 from ottla.model.errors import OttlaError, WireError

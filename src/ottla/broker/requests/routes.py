@@ -4,10 +4,8 @@ from typing import Any
 
 from ottla.broker.requests.api import Api
 from ottla.broker.requests.cluster import (
-    alter_replica_log_dirs,
     api_versions,
-    describe_cluster,
-    describe_log_dirs,
+    log_dirs,
     metadata,
     update_features,
 )
@@ -18,13 +16,11 @@ from ottla.broker.requests.groups import (
     group_admin,
     group_membership,
     group_offsets,
-    refused_protocols,
 )
 from ottla.broker.requests.records import (
     delete_records,
     fetch,
-    list_offsets,
-    offset_for_leader_epoch,
+    offsets,
     produce,
 )
 from ottla.broker.requests.security import acls, delegation_tokens, sasl, scram_users
@@ -44,7 +40,7 @@ from ottla.broker.requests.transactions import (
 _APIS: tuple[Api[Any], ...] = (
     produce.PRODUCE,
     fetch.FETCH,
-    list_offsets.LIST_OFFSETS,
+    offsets.LIST_OFFSETS,
     metadata.METADATA,
     replica_control.LEADER_AND_ISR,
     replica_control.STOP_REPLICA,
@@ -65,7 +61,7 @@ _APIS: tuple[Api[Any], ...] = (
     delete_topics.DELETE_TOPICS,
     delete_records.DELETE_RECORDS,
     init_producer_id.INIT_PRODUCER_ID,
-    offset_for_leader_epoch.OFFSET_FOR_LEADER_EPOCH,
+    offsets.OFFSET_FOR_LEADER_EPOCH,
     producer_transactions.ADD_PARTITIONS_TO_TXN,
     producer_transactions.ADD_OFFSETS_TO_TXN,
     producer_transactions.END_TXN,
@@ -76,8 +72,8 @@ _APIS: tuple[Api[Any], ...] = (
     acls.DELETE_ACLS,
     describe_configs.DESCRIBE_CONFIGS,
     alter_configs.ALTER_CONFIGS,
-    alter_replica_log_dirs.ALTER_REPLICA_LOG_DIRS,
-    describe_log_dirs.DESCRIBE_LOG_DIRS,
+    log_dirs.ALTER_REPLICA_LOG_DIRS,
+    log_dirs.DESCRIBE_LOG_DIRS,
     sasl.SASL_AUTHENTICATE,
     create_partitions.CREATE_PARTITIONS,
     delegation_tokens.CREATE_DELEGATION_TOKEN,
@@ -96,13 +92,13 @@ _APIS: tuple[Api[Any], ...] = (
     scram_users.ALTER_USER_SCRAM_CREDENTIALS,
     controller_requests.ALTER_PARTITION,
     update_features.UPDATE_FEATURES,
-    describe_cluster.DESCRIBE_CLUSTER,
+    metadata.DESCRIBE_CLUSTER,
     transaction_admin.DESCRIBE_PRODUCERS,
     transaction_admin.DESCRIBE_TRANSACTIONS,
     transaction_admin.LIST_TRANSACTIONS,
     controller_requests.ALLOCATE_PRODUCER_IDS,
-    refused_protocols.CONSUMER_GROUP_HEARTBEAT,
-    refused_protocols.SHARE_GROUP_HEARTBEAT,
+    group_admin.CONSUMER_GROUP_HEARTBEAT,
+    group_admin.SHARE_GROUP_HEARTBEAT,
 )
 
 ROUTES: dict[int, Api[Any]] = {int(api.key): api for api in _APIS}

@@ -15,9 +15,8 @@ from ottla.model.printable import plural
 from ottla.pipelines.landing.asking import Topic
 from ottla.pipelines.landing.spans import Span
 from ottla.pipelines.source.cluster import Cluster
-from ottla.wire.aborted import Aborted
 from ottla.wire.messages.records import FetchResponse
-from ottla.wire.records import Record, iter_batches, iter_records
+from ottla.wire.records import Aborted, Record, iter_batches, iter_records
 
 MAX_BYTES = 8 * 1024 * 1024
 MOST_SPANS = 100_000

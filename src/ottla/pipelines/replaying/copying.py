@@ -37,9 +37,8 @@ from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.fetching import PartitionFetcher
 from ottla.pipelines.source.options import SourceOptions
 from ottla.pipelines.source.ranges import OffsetRange
-from ottla.wire.aborted import Aborted
 from ottla.wire.compression import NONE
-from ottla.wire.records import crc_ok, iter_batches, read_payload
+from ottla.wire.records import Aborted, crc_ok, iter_batches, read_payload
 
 if TYPE_CHECKING:
     import pyarrow as pa

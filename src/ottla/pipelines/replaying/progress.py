@@ -23,8 +23,7 @@ from ottla.pipelines.replaying.encoding import Lane, RawRecord, encoded_body
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.fetching import PartitionFetcher
 from ottla.pipelines.source.ranges import OffsetRange
-from ottla.wire.aborted import Aborted
-from ottla.wire.records import iter_batches, iter_records
+from ottla.wire.records import Aborted, iter_batches, iter_records
 
 T = TypeVar("T")
 

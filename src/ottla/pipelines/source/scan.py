@@ -13,7 +13,7 @@ from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.fetching import PartitionFetcher
 from ottla.pipelines.source.options import SourceOptions
 from ottla.pipelines.source.ranges import OffsetRange
-from ottla.wire.aborted import Aborted
+from ottla.wire.records import Aborted
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -34,8 +34,7 @@ from ottla.security.sasl.oauthbearer import (
     RefusedToken,
 )
 from ottla.security.sasl.plain import PLAIN, PlainClient, PlainServer
-from ottla.security.sasl.scram import BY_NAME
-from ottla.security.sasl.scram_exchange import ScramClient, ScramLookup, ScramServer
+from ottla.security.sasl.scram import BY_NAME, ScramClient, ScramLookup, ScramServer
 
 GSSAPI = "GSSAPI"
 SERVED = (PLAIN, *BY_NAME, OAUTHBEARER)

@@ -18,17 +18,27 @@ from ottla.broker.metadata.metadata_blobs import (
 )
 from ottla.broker.requests.access import Access, Need
 from ottla.broker.requests.api import Api, Later, Parts
-from ottla.broker.requests.cluster.describe_cluster import cluster_operations
-from ottla.broker.requests.responses import respond_with_body
-from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, Steps, respond_in_steps
+from ottla.broker.requests.responses import (
+    ELEMENT_BYTES,
+    Steps,
+    respond,
+    respond_in_steps,
+    respond_with_body,
+)
 from ottla.broker.services import BrokerServices
 from ottla.model.errors import ErrorCode, InvalidRequestError
 from ottla.model.ids import ZERO_UUID, topic_name_problem
 from ottla.net.connection import CloseConnection, Connection
-from ottla.security.acls import CREATE, DESCRIBE, TOPIC
+from ottla.security.acls import CLUSTER, CREATE, DESCRIBE, TOPIC
 from ottla.wire.apis import ApiKey
+from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.cluster import MetadataRequest, MetadataResponse
+from ottla.wire.messages.cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
 from ottla.wire.portions import in_portions
 
 FIRST_VERSION_BY_ID = 12
@@ -37,6 +47,73 @@ UNKNOWN_OPERATIONS = -(2**31)
 
 PATIENCE_S = 1.0
 """How long a client waits for a broker that was just started, before it is sent elsewhere."""
+
+
+BROKERS, CONTROLLERS = 1, 2
+
+
+def cluster_operations(server: BrokerServices, conn: Connection, header: RequestHeader) -> int:
+    """Return what a client may do with the cluster, 0 if it may not know."""
+    if not allowed(server.authorizer, conn, header.api_key, DESCRIBE):
+        return 0
+    return authorized_operations(server.authorizer, conn, CLUSTER)
+
+
+def describe_cluster(
+    server: BrokerServices,
+    conn: Connection,
+    header: RequestHeader,
+    request: DescribeClusterRequest,
+) -> Parts:
+    """Return the live brokers of the asking client's listener, and the controller.
+
+    Kafka: `KafkaApis.handleDescribeCluster` and `AuthHelper.computeDescribeClusterResponse`
+    (KIP-700, KIP-919).
+    """
+    if request.endpoint_type != BROKERS:
+        known = request.endpoint_type == CONTROLLERS
+        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        response = DescribeClusterResponse(
+            error_code=ErrorCode.INVALID_REQUEST if header.api_version == 0 else code,
+            error_message="The request was sent to an endpoint of type BROKER, but we wanted an "
+            "endpoint of type CONTROLLER"
+            if known
+            else f"Unsupported endpoint type {request.endpoint_type}",
+        )
+        return respond(header, response)
+    snapshot = server.metadata.snapshot
+    brokers = []
+    for broker in snapshot.brokers.values():
+        endpoint = snapshot.endpoint(broker.id, conn.listener)
+        if endpoint is not None:
+            brokers.append(
+                DescribeClusterResponse.DescribeClusterBroker(
+                    broker_id=broker.id,
+                    host=endpoint.host,
+                    port=endpoint.port,
+                    rack=broker.rack,
+                )
+            )
+    known_ids = {b.broker_id for b in brokers}
+    wanted = request.include_cluster_authorized_operations
+    response = DescribeClusterResponse(
+        cluster_id=server.cluster_id,
+        controller_id=snapshot.controller_id if snapshot.controller_id in known_ids else -1,
+        brokers=brokers,
+        cluster_authorized_operations=cluster_operations(server, conn, header)
+        if wanted
+        else UNKNOWN_OPERATIONS,
+    )
+    return respond(header, response)
+
+
+DESCRIBE_CLUSTER = Api(
+    DescribeClusterRequest,
+    describe_cluster,
+    access=Access(handler=(Need(DESCRIBE, note="to be shown authorized operations"),)),
+    error=error_response(DescribeClusterResponse),
+    large_response=True,
+)
 
 
 class _Question(NamedTuple):

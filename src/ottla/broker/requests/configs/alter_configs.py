@@ -16,7 +16,7 @@ import msgspec
 
 from ottla.broker.configs.dynamic_configs import CLUSTER_DEFAULT
 from ottla.broker.requests.api import Api, Parts
-from ottla.broker.requests.configs.config_access import ALTERING
+from ottla.broker.requests.configs.describe_configs import ALTERING
 from ottla.broker.requests.responses import respond
 from ottla.broker.services import BrokerServices
 from ottla.model.config import shown

@@ -8,13 +8,13 @@ sees the change at once; those of one request are read together. Kafka:
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from types import CoroutineType
-from typing import cast
+from typing import Any, cast
 
 from ottla.broker.configs import config_entries
 from ottla.broker.configs.config_entries import Entry, Source
+from ottla.broker.requests.access import Access, ForEach, Need
 from ottla.broker.requests.api import Api, Parts
-from ottla.broker.requests.configs.config_access import DESCRIBING
-from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, Steps, respond_in_steps
+from ottla.broker.requests.responses import ELEMENT_BYTES, Steps, respond_in_steps
 from ottla.broker.services import BrokerServices
 from ottla.model.errors import (
     InvalidRequestError,
@@ -24,6 +24,7 @@ from ottla.model.errors import (
 )
 from ottla.model.ids import topic_name_problem
 from ottla.net.connection import Connection
+from ottla.security import acls
 from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResponse
@@ -35,6 +36,27 @@ TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
 _Overrides = Mapping[str, Mapping[str, str] | OttlaError]
 """Of each topic that is known, or why they cannot be read."""
 _JAVA_LEVELS = {50: "FATAL", 40: "ERROR", 30: "WARN", 20: "INFO", 10: "DEBUG", 5: "TRACE"}
+
+
+def _each_resource(operation: int, responded: str, *, with_message: bool = False) -> ForEach:
+    """Return the needs of a request's resources. Unknown types have none: they are refused."""
+    of_topic = Need(operation, acls.TOPIC, "resource_name", "a topic's settings")
+    of_cluster = Need(operation, note="a broker's settings, loggers, client metrics")
+    needs = {
+        TOPIC: of_topic,
+        BROKER: of_cluster,
+        BROKER_LOGGER: of_cluster,
+        CLIENT_METRICS: of_cluster,
+    }
+
+    def need(resource: Any) -> Need | None:
+        return needs.get(resource.resource_type)
+
+    return ForEach("resources", responded, need, (of_topic, of_cluster), with_message=with_message)
+
+
+DESCRIBING = Access(each=_each_resource(acls.DESCRIBE_CONFIGS, "results", with_message=True))
+ALTERING = Access(each=_each_resource(acls.ALTER_CONFIGS, "responses"))
 
 
 async def handle(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ottla.broker.requests.access import on_cluster
 from ottla.broker.requests.api import Api, InSlices, Later, Parts, Quota
-from ottla.broker.requests.control.epochs import refusal
+from ottla.broker.requests.control.replica_control import refusal
 from ottla.broker.requests.responses import respond
 from ottla.broker.services import BrokerServices
 from ottla.model import state_changes

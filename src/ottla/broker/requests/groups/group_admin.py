@@ -3,28 +3,60 @@
 Kafka: the handlers of the same names in `KafkaApis`.
 """
 
+from typing import Any, NoReturn
+
 from ottla.broker.authorization.request_authorizer import allowed, authorized_operations
 from ottla.broker.requests.access import Access, Need, each_named
 from ottla.broker.requests.api import Api, Later, Parts
-from ottla.broker.requests.responses import respond
-from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, STEP, Steps, respond_in_steps
+from ottla.broker.requests.responses import ELEMENT_BYTES, STEP, Steps, respond, respond_in_steps
 from ottla.broker.services import BrokerServices
-from ottla.model.errors import ErrorCode
+from ottla.model.errors import ErrorCode, UnsupportedVersionError
 from ottla.net.connection import Connection
 from ottla.security.acls import DELETE, DESCRIBE, GROUP
 from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     ListGroupsRequest,
     ListGroupsResponse,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
 )
 from ottla.wire.portions import MANY_CHANGES, in_portions, itself
 
 UNKNOWN_OPERATIONS = -(2**31)
+
+
+def refuse(
+    _server: BrokerServices, _conn: Connection, _header: RequestHeader, _request: Any
+) -> NoReturn:
+    """Refuse a heartbeat of a new group protocol at once.
+
+    Nothing is kept of a client that asks (KIP-848, KIP-932). librdkafka waits without an error for
+    an API that ApiVersions does not list, and fails at once on this answer; Java's clients fail at
+    once either way. Kafka 3.9 in ZooKeeper mode refuses ConsumerGroupHeartbeat like this, in
+    version 0 only.
+    """
+    raise UnsupportedVersionError("only the classic group protocol is served")
+
+
+CONSUMER_GROUP_HEARTBEAT = Api(
+    ConsumerGroupHeartbeatRequest,
+    refuse,
+    access=Access(open="always refused"),
+    error=error_response(ConsumerGroupHeartbeatResponse),
+)
+SHARE_GROUP_HEARTBEAT = Api(
+    ShareGroupHeartbeatRequest,
+    refuse,
+    access=Access(open="always refused"),
+    error=error_response(ShareGroupHeartbeatResponse),
+)
 
 
 def describe_groups(

@@ -14,8 +14,15 @@ from typing import TypedDict, TypeVar
 from ottla.broker.authorization.request_authorizer import allowed
 from ottla.broker.requests.access import Access, Need, each_named, on_group
 from ottla.broker.requests.api import Api, Later, Parts, Response
-from ottla.broker.requests.responses import PendingResult, by_topic, respond
-from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, STEP, Steps, respond_in_steps
+from ottla.broker.requests.responses import (
+    ELEMENT_BYTES,
+    STEP,
+    PendingResult,
+    Steps,
+    by_topic,
+    respond,
+    respond_in_steps,
+)
 from ottla.broker.services import BrokerServices
 from ottla.coordinators.offsets import Commit
 from ottla.coordinators.requests import FetchedOffset, PartitionErrors

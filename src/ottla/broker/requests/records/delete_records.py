@@ -71,7 +71,7 @@ def _delete(
             raise InvalidTopicError(f"Cannot delete records of internal topic {topic}")
         partition = server.replicas.hosted(topic, index)
         log = partition.log
-        if not partition.is_leader or log is None:
+        if not partition.state.is_leader or log is None:
             raise NotLeaderError(f"{partition.tp} is not led here")
         if not log.config.delete:
             raise PolicyViolationError(f"Records of {partition.tp} are kept by its cleanup.policy")
@@ -101,7 +101,7 @@ async def _see_through(waiting: list[tuple[Partition, int, Result]], timeout_ms:
 
 
 def _settled(partition: Partition, target: int, result: Result) -> bool:
-    if not partition.is_leader or partition.log is None:
+    if not partition.state.is_leader or partition.log is None:
         result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return True
     result.low_watermark = partition.low_watermark()

@@ -34,7 +34,7 @@ def current_leader(server: BrokerServices, topic: str, index: int) -> tuple[int,
     """Return (leader, leader epoch) of a partition, -1s where nothing is known."""
     partition = server.replicas.partitions.get(TopicPartition(topic, index))
     if partition is not None:
-        return partition.leader, partition.leader_epoch
+        return partition.state.leader, partition.state.leader_epoch
     state = server.metadata.partition(topic, index)
     if state is not None:
         return state.leader, state.leader_epoch

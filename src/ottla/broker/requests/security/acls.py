@@ -12,8 +12,7 @@ from typing import Protocol
 from ottla.broker.authorization.acl_cache import AclCache
 from ottla.broker.requests.access import on_cluster
 from ottla.broker.requests.api import Api, Later, Parts
-from ottla.broker.requests.responses import respond
-from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, STEP, Steps, respond_in_steps
+from ottla.broker.requests.responses import ELEMENT_BYTES, STEP, Steps, respond, respond_in_steps
 from ottla.broker.services import BrokerServices
 from ottla.model.errors import ErrorCode, InvalidRequestError, OttlaError
 from ottla.model.time_slices import TimeSlice

@@ -14,8 +14,7 @@ from typing import Any
 from ottla.broker.authorization.request_authorizer import allowed
 from ottla.broker.requests.access import Access, Need
 from ottla.broker.requests.api import Api, Later, Parts
-from ottla.broker.requests.responses import respond
-from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, Steps, respond_in_steps
+from ottla.broker.requests.responses import ELEMENT_BYTES, Steps, respond, respond_in_steps
 from ottla.broker.services import BrokerServices
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.net.connection import Connection

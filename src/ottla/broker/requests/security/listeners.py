@@ -18,8 +18,7 @@ from ottla.model.config import BrokerConfig
 from ottla.model.errors import ConfigError
 from ottla.model.ports import World
 from ottla.security.sasl.oauthbearer import OAUTHBEARER
-from ottla.security.sasl.scram import BY_NAME
-from ottla.security.sasl.scram_exchange import ScramLookup
+from ottla.security.sasl.scram import BY_NAME, ScramLookup
 from ottla.security.sasl.settings import (
     UNSIGNED,
     SaslListener,

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from ottla.broker.authorization.request_authorizer import allowed
 from ottla.broker.requests.access import Access, ForEach, Need, each_named
 from ottla.broker.requests.api import Api, Later, Parts
-from ottla.broker.requests.sliced_responses import ELEMENT_BYTES, STEP, Steps, respond_in_steps
+from ottla.broker.requests.responses import ELEMENT_BYTES, STEP, Steps, respond_in_steps
 from ottla.broker.services import BrokerServices
 from ottla.log.log import Log
 from ottla.model.errors import ErrorCode, OttlaError

@@ -29,11 +29,16 @@ from ottla.model.protocol import (
 )
 from ottla.net.connection import Connection
 from ottla.replication.partition import Partition
-from ottla.security.acls import DESCRIBE, TOPIC
+from ottla.security.acls import CLUSTER_ACTION, DESCRIBE, TOPIC
 from ottla.wire.error_responses import error_response
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.records import ListOffsetsRequest, ListOffsetsResponse
-from ottla.wire.portions import in_portions
+from ottla.wire.messages.records import (
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from ottla.wire.portions import BY_PARTITION, in_portions
 
 LOWEST_VERSION = {LATEST: 1, EARLIEST: 1, OF_MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 """The version from which a negative timestamp is understood."""
@@ -42,6 +47,68 @@ Found = tuple[int, int, int]
 """Timestamp, offset, leader epoch; -1s where there is none."""
 
 NOTHING: Found = (-1, -1, -1)
+
+
+EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
+
+
+def offsets_for_epochs(
+    server: BrokerServices,
+    conn: Connection,
+    header: RequestHeader,
+    request: OffsetForLeaderEpochRequest,
+) -> Parts:
+    """Return where epochs ended in this leader's logs.
+
+    Only a leader responds, and only to a client that names its current epoch or none (R3). Kafka:
+    `KafkaApis.handleOffsetForLeaderEpochRequest` (KIP-101, KIP-320).
+    """
+    response = OffsetForLeaderEpochResponse()
+    for topic in request.topics:
+        responses = []
+        for item in topic.partitions:
+            try:
+                epoch, end = server.replicas.last_offset_for_epoch(
+                    topic.topic, item.partition, item.current_leader_epoch, item.leader_epoch
+                )
+            except OttlaError as error:
+                responses.append(
+                    EpochEndOffset(
+                        partition=item.partition,
+                        error_code=error.code,
+                        leader_epoch=-1,
+                        end_offset=-1,
+                    )
+                )
+            else:
+                responses.append(
+                    EpochEndOffset(partition=item.partition, leader_epoch=epoch, end_offset=end)
+                )
+        response.topics.append(
+            OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=responses
+            )
+        )
+    return respond(header, response)
+
+
+OFFSET_FOR_LEADER_EPOCH = Api(
+    OffsetForLeaderEpochRequest,
+    offsets_for_epochs,
+    access=Access(
+        each=each_named(
+            Need(DESCRIBE, TOPIC, "topic"), unless=Need(CLUSTER_ACTION, note="or of each topic:")
+        )
+    ),
+    error=error_response(
+        OffsetForLeaderEpochResponse,
+        "topics.partitions",
+        leader_epoch=-1,
+        end_offset=-1,
+    ),
+    large=BY_PARTITION,
+    large_response=True,
+)
 
 
 def handle(
@@ -178,13 +245,13 @@ def _offset(
 
     `found` is the record that a lookup by time found.
     """
-    start = partition.epoch_start
+    start = partition.state.epoch_start
     behind = bound is not None and start is not None and log.high_watermark < start
     limit = log.log_end_offset if bound is None else bound
     if timestamp == LATEST:
         if behind:
             raise _not_available(partition, log)
-        return -1, limit, partition.leader_epoch
+        return -1, limit, partition.state.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return -1, log.log_start_offset, _epoch_at(log, log.log_start_offset)
     if timestamp == LATEST_TIERED:
@@ -204,7 +271,7 @@ def _epoch_at(log: Log, offset: int) -> int:
 def _not_available(partition: Partition, log: Log) -> OttlaError:
     return OttlaError(
         f"{partition.tp}: high watermark {log.high_watermark} is below the start "
-        f"{partition.epoch_start} of this leader's epoch",
+        f"{partition.state.epoch_start} of this leader's epoch",
         ErrorCode.OFFSET_NOT_AVAILABLE,
     )
 
