@@ -5,7 +5,11 @@ Invariant: a cluster that does not respond at once has none.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.client.client import Client
+    from ottla.wire.messages.cluster import MetadataResponse
 
 NAMES_WITHIN_S = 1.5
 """A person waits at the terminal."""
@@ -28,14 +32,18 @@ def names(kind: str, chosen: Mapping[str, str]) -> list[str]:
 def _asked(kind: str, chosen: Mapping[str, str]) -> list[str]:
     import asyncio
 
-    from ottla.admin import connection
+    from ottla.admin.connection import Connection
     from ottla.admin.session import connected
 
     config, directory = chosen.get("command_config"), chosen.get("directory")
-    connection.options(chosen.get("profile"), Path(config) if config else None)
-    found = connection.where(chosen.get("bootstrap_server"), Path(directory) if directory else None)
+    found = Connection(
+        directory=Path(directory) if directory else None,
+        bootstrap_server=chosen.get("bootstrap_server"),
+        profile=chosen.get("profile"),
+        command_config=Path(config) if config else None,
+    ).where
 
-    async def question(client: Any) -> list[str]:
+    async def question(client: "Client") -> list[str]:
         async with asyncio.timeout(NAMES_WITHIN_S):
             if kind in ("topic", "partition", "number"):
                 return _of_topics(kind, (await client.metadata(None)).topics, chosen.get("topic"))
@@ -54,7 +62,9 @@ def _asked(kind: str, chosen: Mapping[str, str]) -> list[str]:
     )
 
 
-def _of_topics(kind: str, topics: Any, topic: str | None) -> list[str]:
+def _of_topics(
+    kind: str, topics: "list[MetadataResponse.MetadataResponseTopic]", topic: str | None
+) -> list[str]:
     """Return topics, their partitions, or the numbers of the partitions of one topic."""
     if kind == "topic":
         return sorted(t.name or "" for t in topics)

@@ -24,11 +24,9 @@ from ottla.model.printable import printable
 
 WIDEST = 100
 EXIT_USAGE = 2
-SHARED = {"": "admin.cli:everywhere", "bootstrap_server": "admin.connection:options"}
-"""Functions that declare options of many commands: of all but programs, and of those that have a
-parameter of this name."""
-AROUND = "admin.cli:around"
-"""The context manager around all commands but programs. It takes what was typed, by name."""
+EVERYWHERE, AROUND = "cli.main:everywhere", "cli.main:around"
+"""What declares the options of all commands but programs, and the context manager around them,
+which takes what was typed, by name."""
 COMPLETE = "_OTTLA_COMPLETE"
 """The variable by which a shell asks what may stand at the cursor (click)."""
 
@@ -134,13 +132,9 @@ class _Command(click.Command):
     """A function, with the options that it shares with other commands."""
 
     def __init__(self, name: str, function: Callable[..., Any], node: Node) -> None:
-        known = parameters(function)
-        beside = set() if node.is_program else {"", *(p.name for p in known)}
-        declared = known + [
-            p for key in SHARED if key in beside for p in parameters(imported(SHARED[key]))
-        ]
-        params = [param for p in declared for param in _clicks(p)]
-        self.known = declared
+        shared = [] if node.is_program else parameters(imported(EVERYWHERE))
+        self.known = parameters(function) + shared
+        params = [param for p in self.known for param in _clicks(p)]
         self.function = function
         self.is_program = node.is_program
         super().__init__(name, params=params, help=_help(node), context_settings=SETTINGS)

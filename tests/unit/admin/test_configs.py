@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.admin.commands.configs import Target, _alter_quotas, _alter_settings, _hint
+from ottla.admin.commands.configs import Whose, _alter_quotas, _alter_settings, _hint
 from ottla.admin.operations import reassign
 from ottla.client import configs
 from ottla.model.errors import ConnectionLostError, OttlaError, UnsupportedVersionError
@@ -135,7 +135,7 @@ def test_throttles_go_from_all_that_answer():
     assert cluster.settings[2, "t"] == {"a": "1", "b": "2"}
 
 
-TOPIC_T = Target(configs.TOPIC, "t", {})
+TOPIC_T = Whose(configs.TOPIC, "t", {})
 
 
 def change(cluster, *changes, dry_run=False, target=TOPIC_T):
@@ -205,7 +205,7 @@ class Quotas(FakeClient):
 
 
 def test_quotas_are_numbers_and_changed_in_one_request():
-    broker, alice = Quotas(), Target(None, "", {"user": "alice"})
+    broker, alice = Quotas(), Whose(None, "", {"user": "alice"})
 
     def alter(*changes, dry_run=False):
         return asyncio.run(_alter_quotas(broker, alice, changes, dry_run=dry_run))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ottla.admin.cli import main
+from ottla.cli.main import main
 from ottla.cli.manual import pages
 from ottla.cli.output import readable_json
 from ottla.cli.table import load

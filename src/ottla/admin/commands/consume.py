@@ -4,7 +4,8 @@ import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-from ottla.admin.options import Bootstrap, Dir, TopicOption, ask, usage
+from ottla.admin.connection import Connection
+from ottla.admin.options import TopicOption, usage
 from ottla.cli import Argument, Option, UsageError
 from ottla.cli.output import Format
 
@@ -88,6 +89,7 @@ RecordOutput = Annotated[
 
 
 def consume(
+    target: Connection,
     topics: Topics = None,
     topic_option: TopicOption = None,
     regex: Regex = False,
@@ -108,8 +110,6 @@ def consume(
     template: TemplateText = None,
     null: Null = "null",
     output: RecordOutput = Format.table,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
 ) -> None:
     from ottla.admin.commands import record_output
     from ottla.admin.operations.record_format import parse
@@ -149,7 +149,7 @@ def consume(
     usage(parse, [template] if template is not None else [], "--format")
     stop = usage(parse_place, [until], "--until")[0] if until is not None else None
     record_output.run(
-        lambda question: ask(directory, bootstrap_server, question),
+        target.ask,
         record_output.Wanted(
             topics=names,
             regex=usage(_pattern, names, "TOPIC") if regex else None,

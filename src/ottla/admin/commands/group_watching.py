@@ -8,7 +8,8 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-from ottla.admin.options import Bootstrap, Dir, Output, ask, fail_for
+from ottla.admin.connection import Target
+from ottla.admin.options import fail_for
 from ottla.cli import Argument, Option, UsageError
 from ottla.cli.output import Format, complain, print_line, print_table, print_watched
 from ottla.model.printable import plural
@@ -19,13 +20,11 @@ if TYPE_CHECKING:
 
 
 def watch(
+    target: Target,
     names: Annotated[list[str] | None, Argument(metavar="[GROUP]...", complete="group")] = None,
     every: Annotated[bool, Option("--all", help="All consumer groups")] = False,
     interval: Annotated[float, Option(metavar="SECONDS", help="Interval", min=0.1)] = 2.0,
     count: Annotated[int | None, Option(help="Stop after N times", min=1)] = None,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     if bool(names) == every:
         raise UsageError("name groups, or write --all, not both")
@@ -52,7 +51,7 @@ def watch(
                 ]
                 found.append(groups.RatedLag(name, groups.total(rows), rated))
                 before |= {key: (now, row) for key, row in zip(keys, rows, strict=True)}
-            _show(found, output)
+            _show(found, target.output)
             done += 1
             if count is not None and done >= count:
                 fail_for(problems)
@@ -62,7 +61,7 @@ def watch(
             await asyncio.sleep(interval)
 
     with contextlib.suppress(KeyboardInterrupt):
-        ask(directory, bootstrap_server, question)
+        target.ask(question)
 
 
 def _rated(row: "PartitionLag", before: "tuple[float, PartitionLag] | None", now: float) -> "Rated":

@@ -9,18 +9,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ottla.admin.options import (
-    Bootstrap,
-    Dir,
-    DryRun,
-    Output,
-    TopicArgument,
-    TopicOption,
-    ask,
-    one_topic,
-)
+from ottla.admin.connection import Target
+from ottla.admin.options import DryRun, TopicArgument, TopicOption, one_topic
 from ottla.cli import Option, UsageError
-from ottla.cli.output import Format, print_changes, say
+from ottla.cli.output import print_changes, say
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
 
@@ -144,6 +136,7 @@ TimeoutMs = Annotated[int, Option(help="Time limit for each record", min=1)]
 
 
 def produce(
+    target: Target,
     topic: TopicArgument = None,
     topic_option: TopicOption = None,
     input_form: InputFormOption = InputForm.lines,
@@ -164,9 +157,6 @@ def produce(
     acks: Acks = "all",
     timeout_ms: TimeoutMs = 120_000,
     dry_run: DryRun = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.admin.operations.record_format import InputTemplate
     from ottla.admin.operations.typed_values import parse_moment
@@ -211,11 +201,11 @@ def produce(
         sticky=partitioner is PartitionerName.sticky,
         dry_run=dry_run,
     )
-    count = ask(directory, bootstrap_server, lambda client: _produce(client, wanted))
+    count = target.ask(lambda client: _produce(client, wanted))
     result = "valid" if dry_run else "produced"
     from ottla.admin.results import Produced
 
-    print_changes(output, [Produced(name, count, result)])
+    print_changes(target.output, [Produced(name, count, result)])
 
 
 async def _produce(client: "Client", wanted: Wanted) -> int:

@@ -17,7 +17,8 @@ from ottla.admin.commands.reassign_options import (
     tell_what_goes_on,
 )
 from ottla.admin.commands.reassign_plan import KafkaOutput
-from ottla.admin.options import Bootstrap, Dir, DryRun, Output, ask, read_input, usage
+from ottla.admin.connection import Target
+from ottla.admin.options import DryRun, read_input, usage
 from ottla.cli import Exit, Option, UsageError
 from ottla.cli.output import Format, ids, print_changes, print_result, say
 from ottla.model.printable import plural
@@ -33,14 +34,12 @@ Preserve = Annotated[bool, Option("--preserve-throttles", help="Keep throttles")
 
 
 def verify(
+    target: Target,
     file: File = None,
     partition: Moves = None,
     preserve_throttles: Preserve = False,
     wait: Wait = None,
     kafka_output: KafkaOutput = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.admin.operations import kafka_text, reassign
     from ottla.admin.results import Moving
@@ -75,7 +74,7 @@ def verify(
             await clear(client, topics, of=plan, kafka_output=kafka_output)
         return found, placed
 
-    found, placed = ask(directory, bootstrap_server, run)
+    found, placed = target.ask(run)
     for one in placed:
         if not one.done:
             say(f"{one.partition} on broker {one.broker} to {one.path}: {one.state}")
@@ -83,7 +82,7 @@ def verify(
         pass
     else:
         print_result(
-            output,
+            target.output,
             [Moving(*p.partition, str(p.state), list(p.replicas), list(p.target)) for p in found],
             ("partition", "state", "replicas", "planned"),
             [(p.partition, str(p.state), ids(p.replicas), ids(p.target)) for p in found],
@@ -93,6 +92,7 @@ def verify(
 
 
 def cancel(
+    target: Target,
     file: File = None,
     partition: Annotated[
         list[str] | None,
@@ -105,9 +105,6 @@ def cancel(
     preserve_throttles: Preserve = False,
     dry_run: DryRun = False,
     kafka_output: KafkaOutput = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.admin.operations import kafka_text, reassign
     from ottla.admin.results import Cancelled
@@ -138,11 +135,11 @@ def cancel(
                 await _tell_what_is_left_over(client)
         return cancelled
 
-    cancelled = ask(directory, bootstrap_server, run)
+    cancelled = target.ask(run)
     for tp, move in cancelled.items():
         say(f"{tp} {'would go' if dry_run else 'goes'} back to {ids(move.original)}")
     print_changes(
-        Format.table if kafka_output else output,
+        Format.table if kafka_output else target.output,
         [
             Cancelled(*tp, list(move.original), cancelled=not dry_run)
             for tp, move in cancelled.items()
@@ -163,13 +160,11 @@ async def _tell_what_is_left_over(client: "Client") -> None:
 
 
 def list_command(
+    target: Target,
     interval: Annotated[
         float, Option(metavar="SECONDS", help="How long to measure rates; 0 shows none", min=0)
     ] = 1.0,
     kafka_output: KafkaOutput = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.admin.operations import reassign
 
@@ -183,15 +178,15 @@ def list_command(
 
         return moves, *await reassign_list.listed(client, moves, interval)
 
-    moves, found, total = ask(directory, bootstrap_server, run)
+    moves, found, total = target.ask(run)
     if kafka_output:
         from ottla.admin.operations import kafka_text
 
         sys.stdout.write(kafka_text.listed(moves))
         return
-    if found or output is Format.json:
+    if found or target.output is Format.json:
         print_result(
-            output,
+            target.output,
             found,
             ("partition", "replicas", "adding", "removing", "copied", "left", "per second"),
             [

@@ -19,8 +19,9 @@ from ottla.admin.commands.reassign_options import (
     tell_which_throttles_stay,
 )
 from ottla.admin.commands.reassign_plan import KafkaOutput, PlanOutput, print_plan
+from ottla.admin.connection import Connection
 from ottla.admin.move_progress import MoveProgress
-from ottla.admin.options import Bootstrap, Dir, DryRun, ask
+from ottla.admin.options import DryRun
 from ottla.cli import Option, UsageError
 from ottla.cli.output import Format, say
 from ottla.model.errors import OttlaError
@@ -49,6 +50,7 @@ class _Wanted(NamedTuple):
 
 
 def execute(
+    target: Connection,
     file: File = None,
     partition: Moves = None,
     throttle: Annotated[
@@ -77,8 +79,6 @@ def execute(
     ] = None,
     dry_run: DryRun = False,
     kafka_output: KafkaOutput = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
     output: PlanOutput = Format.json,
 ) -> None:
     from ottla.admin.operations import kafka_text, reassign, way_back
@@ -114,7 +114,7 @@ def execute(
             )
             raise
 
-    left = ask(directory, bootstrap_server, run)
+    left = target.ask(run)
     if left:
         raise OttlaError(
             f"after {wait:g} s {plural(left, 'partition')} still moving; "

@@ -7,7 +7,8 @@ Invariants: stdout carries a plan that `reassign execute --file` and Kafka's own
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-from ottla.admin.options import Bootstrap, Dir, ask, read_input, usage
+from ottla.admin.connection import Connection
+from ottla.admin.options import read_input, usage
 from ottla.cli import Option, UsageError
 from ottla.cli.output import Format, ids, megabytes, print_table, say
 from ottla.model.printable import plural
@@ -54,6 +55,7 @@ def _wanted(topics: list[str] | None, file: str | None, every: bool) -> list[str
 
 
 def plan(
+    target: Connection,
     topics: Annotated[
         list[str] | None, Option("--topics", metavar="T[,T…]", help="Topics to balance")
     ] = None,
@@ -87,8 +89,6 @@ def plan(
         bool, Option("--ignore-racks", help="Ignore racks", hidden=("--disable-rack-aware",))
     ] = False,
     kafka_output: KafkaOutput = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
     output: PlanOutput = Format.json,
 ) -> None:
     from ottla.admin.operations import drain as draining
@@ -99,23 +99,19 @@ def plan(
     if drain is not None:
         if topics or topics_file is not None or every or replication_factor is not None or brokers:
             raise UsageError("--drain moves only what its broker has: name nothing else with it")
-        current, assignment = ask(
-            directory, bootstrap_server, lambda client: draining.plan(client, drain)
-        )
+        current, assignment = target.ask(lambda client: draining.plan(client, drain))
         copied, size = len(assignment), 0
     else:
         names = _wanted(topics, topics_file, every)
         chosen = usage(plans.parse_brokers, [brokers] if brokers is not None else [], "--brokers")
-        current, proposed = ask(
-            directory,
-            bootstrap_server,
+        current, proposed = target.ask(
             lambda client: proposing.propose(
                 client,
                 names,
                 chosen[0] if chosen else (),
                 replication_factor,
                 rack_aware=not ignore_racks,
-            ),
+            )
         )
         assignment, copied, least = proposed.assignment, proposed.copies, proposed.least
         size = proposed.copied_bytes

@@ -5,7 +5,7 @@ Invariants: nothing is removed without --remove; exit code 1 while there are som
 
 from typing import TYPE_CHECKING, Annotated
 
-from ottla.admin.options import Bootstrap, Dir, Output, ask
+from ottla.admin.connection import Target
 from ottla.cli import Exit, Option
 from ottla.cli.output import Format, print_result, say
 from ottla.model.printable import plural
@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 
 
 def throttles(
+    target: Target,
     remove: Annotated[bool, Option("--remove", help="Remove the throttles")] = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.admin.operations import left_over_throttles as operation
 
@@ -29,10 +27,10 @@ def throttles(
             await operation.remove(client, found)
         return found
 
-    found = ask(directory, bootstrap_server, run)
-    if found or output is Format.json:
+    found = target.ask(run)
+    if found or target.output is Format.json:
         print_result(
-            output,
+            target.output,
             found,
             ("of", "setting", "value"),
             [

@@ -8,22 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.commands.topic_partitions import named_like, parse_pattern, parse_topic
 from ottla.admin.commands.topic_partitions import partitions as chosen_partitions
-from ottla.admin.options import (
-    Bootstrap,
-    Dir,
-    DryRun,
-    Output,
-    Regex,
-    Yes,
-    agreed,
-    ask,
-    fail_for,
-    needs_yes,
-    read_input,
-    usage,
-)
+from ottla.admin.connection import Target
+from ottla.admin.options import DryRun, Regex, Yes, agreed, fail_for, needs_yes, read_input, usage
 from ottla.cli import Argument, Exit, Option, UsageError
-from ottla.cli.output import Format, complain, print_result, say
+from ottla.cli.output import complain, print_result, say
 from ottla.model.printable import plural
 from ottla.model.protocol import EARLIEST, LATEST, OF_MAX_TIMESTAMP
 
@@ -33,6 +21,7 @@ if TYPE_CHECKING:
 
 
 def offsets(
+    target: Target,
     topics: Annotated[
         list[str] | None, Argument(metavar="[TOPIC[:0,1]]...", complete="topic")
     ] = None,
@@ -43,9 +32,6 @@ def offsets(
             metavar="PLACE", help="Offset at: beginning, end, newest (timestamp), a time, 1h (ago)"
         ),
     ] = None,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.admin.operations.typed_values import parse_place
     from ottla.admin.results import Offsets
@@ -83,18 +69,19 @@ def offsets(
         ends = await log_offsets(client, wanted, LATEST, problems=problems)
         return [Offsets(*tp, starts.get(tp), ends.get(tp)) for tp in wanted]
 
-    found = ask(directory, bootstrap_server, question)
+    found = target.ask(question)
     if at is not None:
         heads: tuple[str, ...] = ("topic", "partition", "offset")
         rows: list[tuple[object, ...]] = [(o.topic, o.partition, o.offset) for o in found]
     else:
         heads = ("topic", "partition", "beginning", "end", "offsets")
         rows = [(o.topic, o.partition, o.beginning, o.end, o.between) for o in found]
-    print_result(output, found, heads, rows)
+    print_result(target.output, found, heads, rows)
     fail_for(list(dict.fromkeys(problems)))
 
 
 def delete_records(
+    target: Target,
     topics: Annotated[
         list[str] | None, Argument(metavar="[TOPIC[:0,1]]...", complete="topic")
     ] = None,
@@ -110,9 +97,6 @@ def delete_records(
     ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.admin.operations.input_files import MAX_FILE_BYTES, parse_deletions
     from ottla.admin.operations.typed_values import parse_place
@@ -152,7 +136,7 @@ def delete_records(
         gone = {tp: max(0, offset - starts.get(tp, offset)) for tp, offset in offsets.items()}
         return offsets, gone
 
-    wanted, gone = ask(directory, bootstrap_server, plan)
+    wanted, gone = target.ask(plan)
     count = sum(gone.values())
     text = f"{plural(count, 'offset')} of {plural(len(wanted), 'partition')}"
     if dry_run:
@@ -162,9 +146,9 @@ def delete_records(
         say(f"{text} would be deleted; nothing was changed")
     else:
         agreed(yes, f"Delete {text}?", "nothing was deleted")
-        found = ask(directory, bootstrap_server, lambda c: record_deletion.delete(c, wanted))
+        found = target.ask(lambda c: record_deletion.delete(c, wanted))
     rows = [(d.topic, d.partition, d.first_offset, d.problem or "") for d in found]
-    print_result(output, found, ("topic", "partition", "first offset", ""), rows)
+    print_result(target.output, found, ("topic", "partition", "first offset", ""), rows)
     failed = [d for d in found if d.problem]
     if failed:
         refused = plural(len(failed), "partition")

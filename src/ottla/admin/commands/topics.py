@@ -8,19 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.commands.topic_partitions import matching, named_like, parse_pattern
-from ottla.admin.options import (
-    Bootstrap,
-    Dir,
-    DryRun,
-    Output,
-    Regex,
-    Yes,
-    agreed,
-    ask,
-    fail_for,
-    needs_yes,
-    usage,
-)
+from ottla.admin.connection import Target
+from ottla.admin.options import DryRun, Regex, Yes, agreed, fail_for, needs_yes, usage
 from ottla.cli import Argument, Option, UsageError
 from ottla.cli.output import (
     Format,
@@ -60,6 +49,7 @@ Sizes = Annotated[bool, Option("--sizes", help="Also show bytes on disk; asks ev
 
 
 def create(
+    target: Target,
     name: Annotated[str, Argument(metavar="NAME")],
     partitions: Annotated[int, Option(help="Number of partitions [the brokers' default]")] = -1,
     replication_factor: Annotated[
@@ -71,9 +61,6 @@ def create(
         bool, Option("--if-not-exists", help="Do nothing if the topic already exists")
     ] = False,
     dry_run: DryRun = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.client import topics
 
@@ -86,9 +73,7 @@ def create(
     placed = _assignment(assignment)
     result = "valid" if dry_run else "created"
     try:
-        ask(
-            directory,
-            bootstrap_server,
+        target.ask(
             lambda client: topics.create_topic(
                 client,
                 name,
@@ -97,7 +82,7 @@ def create(
                 settings=settings,
                 assignment=placed or (),
                 validate_only=dry_run,
-            ),
+            )
         )
     except OttlaError as error:
         if not if_not_exists or error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
@@ -109,7 +94,7 @@ def create(
         "exists": f"topic {name} exists already; nothing was changed",
     }
     say(texts[result])
-    _print_results(output, [(name, result)])
+    _print_results(target.output, [(name, result)])
 
 
 def _print_results(output: Format, results: Sequence[tuple[str, str]]) -> None:
@@ -137,6 +122,7 @@ def _assignment(text: str | None) -> list[list[int]] | None:
 
 
 def list_command(
+    target: Target,
     names: Names = None,
     regex: Regex = False,
     overrides: Annotated[
@@ -146,9 +132,6 @@ def list_command(
         bool, Option("--exclude-internal", help="Leave out internal topics")
     ] = False,
     sizes: Sizes = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.client import configs, topics
 
@@ -168,7 +151,7 @@ def list_command(
         there = [t.name for t in found]
         return found, await topics.sizes(client, there) if sizes and there else {}
 
-    found, measured = ask(directory, bootstrap_server, question)
+    found, measured = target.ask(question)
     heads: tuple[str, ...] = ("topic", "partitions", "replicas", "under-replicated", "leaderless")
     rows: list[tuple[object, ...]] = [
         (t.name, len(t.partitions), t.replication_factor, t.under_replicated, t.without_leader)
@@ -178,10 +161,11 @@ def list_command(
         found = [topics.with_sizes(t, measured) for t in found]
         heads = (*heads, "bytes", "bytes of replicas")
         rows = [(*row, t.size, t.size_of_replicas) for row, t in zip(rows, found, strict=True)]
-    print_result(output, found, heads, rows)
+    print_result(target.output, found, heads, rows)
 
 
 def describe(
+    target: Target,
     names: Names = None,
     regex: Regex = False,
     under_replicated: Annotated[
@@ -201,9 +185,6 @@ def describe(
         bool,
         Option("--at-min-isr", help="Only partitions with exactly min.insync.replicas in sync"),
     ] = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.admin.session import of_each
     from ottla.client import topics
@@ -237,8 +218,8 @@ def describe(
             at_min_isr=at_min_isr,
         )
 
-    found = ask(directory, bootstrap_server, question)
-    if output is Format.json:
+    found = target.ask(question)
+    if target.output is Format.json:
         print_json(found)
     else:
         for topic in found:
@@ -285,6 +266,7 @@ def _print_topic(topic: "TopicFacts") -> None:
 
 
 def alter(
+    target: Target,
     name: Name,
     partitions: Annotated[
         int | None, Option(help="New number of partitions, never fewer than before", min=1)
@@ -296,9 +278,6 @@ def alter(
         Option(metavar="KEY", help="Reset this setting to the brokers' default; repeatable"),
     ] = None,
     dry_run: DryRun = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.client import topics
 
@@ -314,9 +293,7 @@ def alter(
     both = sorted(set(changed).intersection(removed))
     if both:
         raise UsageError(f"{both[0]} is both set and deleted: choose one")
-    ask(
-        directory,
-        bootstrap_server,
+    target.ask(
         lambda client: topics.alter_topic(
             client,
             name,
@@ -325,21 +302,19 @@ def alter(
             removed=removed,
             assignment=placed,
             validate_only=dry_run,
-        ),
+        )
     )
     say(f"topic {name}: valid; nothing was changed" if dry_run else f"topic {name} altered")
-    _print_results(output, [(name, "valid" if dry_run else "altered")])
+    _print_results(target.output, [(name, "valid" if dry_run else "altered")])
 
 
 def delete(
+    target: Target,
     names: Annotated[list[str], Argument(metavar="NAME...", complete="topic")],
     regex: Regex = False,
     yes: Yes = False,
     if_exists: IfExists = False,
     dry_run: DryRun = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.client import topics
 
@@ -348,9 +323,9 @@ def delete(
     needs_yes(yes or dry_run, f"{', '.join(wanted)} would be gone with all records")
     missing: list[str] = []
     if patterns is not None:
-        wanted = ask(directory, bootstrap_server, lambda c: _named(c, names, patterns))
+        wanted = target.ask(lambda c: _named(c, names, patterns))
     else:
-        missing = ask(directory, bootstrap_server, lambda c: topics.missing_topics(c, wanted))
+        missing = target.ask(lambda c: topics.missing_topics(c, wanted))
     if missing and not if_exists:
         raise OttlaError(
             f"topic {missing[0]} does not exist; `ottla topics list` shows those that do, "
@@ -365,10 +340,9 @@ def delete(
         results += [(name, "would be deleted") for name in there]
     else:
         agreed(yes, f"Delete {', '.join(there)} with all records?", "nothing was deleted")
-        ask(
-            directory, bootstrap_server, lambda client: topics.delete_topics(client, there),
+        target.ask(lambda client: topics.delete_topics(client, there),
             timeout_s=topics.DELETE_TIMEOUT_MS / 1000 + 5,
         )  # fmt: skip
         say(f"{plural(len(there), 'topic')} deleted")
         results += [(name, "deleted") for name in there]
-    _print_results(output, results)
+    _print_results(target.output, results)
