@@ -20,96 +20,85 @@ class Isolation(StrEnum):
     read_committed = "read_committed"
 
 
-Topics = Annotated[list[str] | None, Argument(metavar="TOPIC...")]
-Regex = Annotated[
-    bool, Option("--regex", help="Treat TOPIC as a regular expression for whole names")
-]
-FromBeginning = Annotated[
-    bool, Option("--from-beginning", help="Start at the first record, not at the end")
-]
-From = Annotated[
-    str | None,
-    Option(
-        "--from",
-        metavar="PLACE",
-        help="Start at: beginning, end, OFFSET, -N (before the end), a time, 1h (ago)",
-    ),
-]
-Until = Annotated[
-    str | None,
-    Option(metavar="PLACE", help="Stop at, as for --from; end is the end of the log at the start"),
-]
-Tail = Annotated[
-    int | None, Option(metavar="N", help="Print the last N records, in order of time", min=1)
-]
-Follow = Annotated[bool, Option("--follow", help="Keep following after --tail")]
-Partitions = Annotated[
-    list[int] | None,
-    Option("--partition", "-p", complete="number", help="Only this partition; repeatable", min=0),
-]
-Offset = Annotated[
-    int | None, Option(help="Start at this offset; needs exactly one --partition", min=0)
-]
-Group = Annotated[
-    str | None,
-    Option(
-        "--group",
-        "-g",
-        complete="group",
-        help="Read as a member of this group, and commit printed offsets",
-    ),
-]
-IsolationLevel = Annotated[
-    Isolation, Option(help="read_committed leaves out aborted and open transactions")
-]
-Grep = Annotated[
-    str | None, Option(metavar="REGEX", help="Print only records whose key or value matches")
-]
-Count = Annotated[bool, Option("--count", help="Print only the count, from beginning to end")]
-MaxMessages = Annotated[
-    int | None, Option("--max-messages", "-n", help="Stop after N records", min=1)
-]
-TimeoutMs = Annotated[int | None, Option(help="Stop after N ms without a record", min=1)]
-KeySeparator = Annotated[
-    str | None, Option(help="Also print keys, with this text before the value")
-]
-TemplateText = Annotated[
-    str | None,
-    Option(
-        "--format",
-        "-f",
-        help="Format, of %t topic %p partition %o offset %k key %v value %h headers %T time",
-    ),
-]
-Null = Annotated[str, Option("--null", metavar="TEXT", help="Text to print for null")]
-RecordOutput = Annotated[
-    Format,
-    Option("--output", help="table prints values; the others everything, json one object per line"),
-]
-
-
 def consume(
     target: Connection,
-    topics: Topics = None,
+    topics: Annotated[list[str] | None, Argument(metavar="TOPIC...")] = None,
     topic_option: TopicOption = None,
-    regex: Regex = False,
-    from_beginning: FromBeginning = False,
-    from_: From = None,
-    until: Until = None,
-    tail: Tail = None,
-    follow: Follow = False,
-    partition: Partitions = None,
-    offset: Offset = None,
-    group: Group = None,
-    isolation: IsolationLevel = Isolation.read_uncommitted,
-    grep: Grep = None,
-    count: Count = False,
-    max_messages: MaxMessages = None,
-    timeout_ms: TimeoutMs = None,
-    key_separator: KeySeparator = None,
-    template: TemplateText = None,
-    null: Null = "null",
-    output: RecordOutput = Format.table,
+    regex: Annotated[
+        bool, Option("--regex", help="Treat TOPIC as a regular expression for whole names")
+    ] = False,
+    from_beginning: Annotated[
+        bool, Option("--from-beginning", help="Start at the first record, not at the end")
+    ] = False,
+    from_: Annotated[
+        str | None,
+        Option(
+            "--from",
+            metavar="PLACE",
+            help="Start at: beginning, end, OFFSET, -N (before the end), a time, 1h (ago)",
+        ),
+    ] = None,
+    until: Annotated[
+        str | None,
+        Option(
+            metavar="PLACE", help="Stop at, as for --from; end is the end of the log at the start"
+        ),
+    ] = None,
+    tail: Annotated[
+        int | None, Option(metavar="N", help="Print the last N records, in order of time", min=1)
+    ] = None,
+    follow: Annotated[bool, Option("--follow", help="Keep following after --tail")] = False,
+    partition: Annotated[
+        list[int] | None,
+        Option(
+            "--partition", "-p", complete="number", help="Only this partition; repeatable", min=0
+        ),
+    ] = None,
+    offset: Annotated[
+        int | None, Option(help="Start at this offset; needs exactly one --partition", min=0)
+    ] = None,
+    group: Annotated[
+        str | None,
+        Option(
+            "--group",
+            "-g",
+            complete="group",
+            help="Read as a member of this group, and commit printed offsets",
+        ),
+    ] = None,
+    isolation: Annotated[
+        Isolation, Option(help="read_committed leaves out aborted and open transactions")
+    ] = Isolation.read_uncommitted,
+    grep: Annotated[
+        str | None, Option(metavar="REGEX", help="Print only records whose key or value matches")
+    ] = None,
+    count: Annotated[
+        bool, Option("--count", help="Print only the count, from beginning to end")
+    ] = False,
+    max_messages: Annotated[
+        int | None, Option("--max-messages", "-n", help="Stop after N records", min=1)
+    ] = None,
+    timeout_ms: Annotated[
+        int | None, Option(help="Stop after N ms without a record", min=1)
+    ] = None,
+    key_separator: Annotated[
+        str | None, Option(help="Also print keys, with this text before the value")
+    ] = None,
+    template: Annotated[
+        str | None,
+        Option(
+            "--format",
+            "-f",
+            help="Format, of %t topic %p partition %o offset %k key %v value %h headers %T time",
+        ),
+    ] = None,
+    null: Annotated[str, Option("--null", metavar="TEXT", help="Text to print for null")] = "null",
+    output: Annotated[
+        Format,
+        Option(
+            "--output", help="table prints values; the others everything, json one object per line"
+        ),
+    ] = Format.table,
 ) -> None:
     from ottla.admin.commands import record_output
     from ottla.admin.operations.record_format import parse
