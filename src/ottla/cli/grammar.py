@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from enum import StrEnum
 from importlib import import_module
+from types import ModuleType
 from typing import Annotated, Any
 
 import click
 from click.core import ParameterSource
 
-from ottla.cli import spellings
 from ottla.cli.declaring import Argument, Exit, Parameter, UsageError, bundles, parameters
 from ottla.cli.table import Node, load
 from ottla.model.printable import printable
@@ -36,6 +36,11 @@ def imported(target: str) -> Callable[..., Any]:
     module, _, name = target.partition(":")
     found: Callable[..., Any] = getattr(import_module(f"ottla.{module}"), name)
     return found
+
+
+def _spellings() -> ModuleType:
+    """Return what knows other tools' names: only where something is typed wrong."""
+    return import_module("ottla.cli.spellings")
 
 
 # -- parameters -----------------------------------------------------------------------------------
@@ -152,7 +157,7 @@ class _Command(click.Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             known = [n for p in self.get_params(ctx) for n in p.opts if n.startswith("-")]
-            instead = spellings.instead_of_option(error.option_name, known, self.known)
+            instead = _spellings().instead_of_option(error.option_name, known, self.known)
             raise click.UsageError(
                 f"there is no option {error.option_name}{instead}", ctx
             ) from None
@@ -189,7 +194,7 @@ class _Commands(click.Group):
         name, *rest = args
         found = self.get_command(ctx, name)
         if found is None:
-            instead = spellings.instead_of_command(self.path, name, self.node.children)
+            instead = _spellings().instead_of_command(self.path, name, self.node.children)
             text = f"there is no command {' '.join([*self.path, name])}{instead}"
             raise click.UsageError(text, ctx)
         return name, found, rest
@@ -199,7 +204,7 @@ class _Commands(click.Group):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             word = error.option_name
-            instead = spellings.instead_of_group_option(self.path, word, self.node.children)
+            instead = _spellings().instead_of_group_option(self.path, word, self.node.children)
             raise click.UsageError(f"name a command before {word}{instead}", ctx) from None
 
     def format_commands(
@@ -328,7 +333,7 @@ def help_of(path: Sequence[str]) -> str:
         found = ctx.command.get_command(ctx, name) if isinstance(ctx.command, click.Group) else None
         if found is None:
             children = getattr(ctx.command, "node", Node("")).children
-            instead = spellings.instead_of_command(path[:i], name, children)
+            instead = _spellings().instead_of_command(path[:i], name, children)
             raise UsageError(f"there is no command {' '.join(path[: i + 1])}{instead}")
         ctx = click.Context(found, info_name=name, parent=ctx, **SETTINGS)
     return ctx.command.get_help(ctx)

@@ -103,7 +103,7 @@ def _tls(certificate: Path | None, key: Path | None) -> "SSLContext | None":
         return None
     if certificate is None or key is None:
         raise UsageError("--tls-certificate and --tls-key: give both, or none")
-    from ottla.console.tls import server_context
+    from ottla.console.server import server_context
 
     return server_context(certificate, key)
 

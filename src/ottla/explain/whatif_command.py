@@ -60,7 +60,7 @@ class OnSnapshot(Target):
             raise Exit(EXIT_HARM)
 
     def _taken(self) -> "Snapshot":
-        from ottla.admin.operations import cluster_snapshot
+        from ottla.client import cluster_snapshot
         from ottla.placement import snapshot_file
 
         if self.snapshot is not None:

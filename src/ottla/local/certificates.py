@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ottla.local.private_files import PRIVATE, PUBLIC, replace_file
+from ottla.local.folders import PRIVATE, PUBLIC, replace_file
 from ottla.model.errors import OttlaError, StartupError, of_system
 
 try:

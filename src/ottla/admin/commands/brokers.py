@@ -162,8 +162,8 @@ def drain(
     ] = False,
 ) -> None:
     from ottla.admin import results
-    from ottla.admin.move_progress import MoveProgress
     from ottla.admin.operations import drain as operation
+    from ottla.cli.progress import MoveProgress
     from ottla.placement import plans
 
     if dry_run:
@@ -189,11 +189,11 @@ def _move_leaders(target: Target, broker: int, num_retries: int, retry_interval_
     The broker leads nothing until it has been restarted.
     """
     from ottla.admin.results import ShutDown
-    from ottla.client import controlled_shutdown
+    from ottla.client import elections
     from ottla.model.ids import Partition
 
     remaining = target.ask(
-        lambda client: controlled_shutdown.shut_down(
+        lambda client: elections.shut_down(
             client, broker, num_retries, retry_interval_ms / 1000,
             lambda left: say(f"{plural(left, 'leader')} left, asking again"),
         ),

@@ -13,8 +13,8 @@ from ottla.cli.output import Format, print_result, say
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:
-    from ottla.admin.operations.cluster_state import ClusterState, Step
     from ottla.client.client import Client
+    from ottla.client.cluster_state import ClusterState, Step
 
 EXIT_DIFFERENT = 1
 File = Annotated[
@@ -24,7 +24,7 @@ SnapshotOutput = Annotated[Format, Option("--output", help="Format; diff and app
 
 
 def snapshot(target: Connection, output: SnapshotOutput = Format.json) -> None:
-    from ottla.admin.operations import cluster_state
+    from ottla.client import cluster_state
 
     found = target.ask(cluster_state.taken)
     rows = [
@@ -44,7 +44,7 @@ def snapshot(target: Connection, output: SnapshotOutput = Format.json) -> None:
 
 
 def _read(name: str) -> "ClusterState":
-    from ottla.admin.operations import cluster_state
+    from ottla.client import cluster_state
 
     return cluster_state.parse(*read_input(name, cluster_state.MAX_BYTES))
 
@@ -59,7 +59,7 @@ def diff(
         bool, Option("--without-groups", help="Leave out group offsets")
     ] = False,
 ) -> None:
-    from ottla.admin.operations import cluster_state
+    from ottla.client import cluster_state
 
     old = _read(before)
     new = target.ask(cluster_state.taken) if after is None else _read(after)
@@ -86,7 +86,7 @@ def apply(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    from ottla.admin.operations import cluster_state
+    from ottla.client import cluster_state
 
     wanted = _read(file)
     needs_yes(yes or dry_run, "the cluster would be changed")

@@ -16,10 +16,10 @@ from ottla.cli.output import Format, complain, print_result, say
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:
-    from ottla.admin.operations.unclean import Preview
     from ottla.admin.results import Elected
     from ottla.client.client import Client
     from ottla.client.elections import Balance, Outcome
+    from ottla.client.unclean_elections import Preview
     from ottla.model.ids import TopicPartition
 
 SHOWN = 20
@@ -53,8 +53,8 @@ def elect(
     ),
     dry_run: DryRun = False,
 ) -> None:
-    from ottla.admin.operations.unclean import leaders
     from ottla.client import elections as electing
+    from ottla.client.unclean_elections import leaders
     from ottla.placement.plans import MAX_PLAN_BYTES, parse_partition, parse_partitions
 
     if kind not in tuple(electing.Kind):
@@ -123,7 +123,7 @@ def elect(
 async def _look(
     partitions: "Sequence[TopicPartition] | None", client: "Client"
 ) -> "dict[TopicPartition, Preview]":
-    from ottla.admin.operations.unclean import previews
+    from ottla.client.unclean_elections import previews
 
     return {p.partition: p for p in await previews(client, partitions)}
 

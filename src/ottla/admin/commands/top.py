@@ -72,7 +72,7 @@ async def _lines(looking: "Looking", interval: float, count: int | None, output:
         events = changes.take(look)
         done += 1
         if output is Format.json:
-            from ottla.admin.top.look_result import LookResult
+            from ottla.admin.top.looking import LookResult
 
             now_ms = int(time.time() * 1000)
             print_json_line(LookResult.of(changes, now_ms, events))

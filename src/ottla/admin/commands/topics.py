@@ -4,15 +4,16 @@ Invariants: nothing is deleted without a yes, typed or given as --yes; --dry-run
 list of problems (`describe --under-replicated` and its like) is empty where all is well.
 """
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from ottla.admin.commands.topic_partitions import matching, named_like, parse_pattern
 from ottla.admin.connection import Target
-from ottla.admin.options import DryRun, Regex, Yes, agreed, fail_for, needs_yes, usage
-from ottla.cli import Argument, Option, UsageError
+from ottla.admin.options import DryRun, Regex, Yes, agreed, fail_for, needs_yes, read_input, usage
+from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.cli.output import (
     Format,
+    complain,
     ids,
     print_changes,
     print_json,
@@ -22,12 +23,12 @@ from ottla.cli.output import (
 )
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.printable import plural
+from ottla.model.protocol import EARLIEST, LATEST, OF_MAX_TIMESTAMP
 
 if TYPE_CHECKING:
-    import re
-
     from ottla.client.client import Client
     from ottla.client.topics import TopicFacts
+    from ottla.model.ids import TopicPartition
 
 Settings = Annotated[
     list[str] | None,
@@ -346,3 +347,186 @@ def delete(
         say(f"{plural(len(there), 'topic')} deleted")
         results += [(name, "deleted") for name in there]
     _print_results(target.output, results)
+
+
+def parse_topic(text: str) -> tuple[str, list[int]]:
+    """Return the topic and partitions of `TOPIC` or `TOPIC:0,1`; no partitions are all of them."""
+    name, colon, indexes = text.partition(":")
+    numbers = indexes.split(",") if colon else []
+    if not name or not all(n.isascii() and n.isdigit() for n in numbers):
+        raise ValueError(f"{text}: write TOPIC or TOPIC:0,1")
+    return name, [int(n) for n in dict.fromkeys(numbers)]
+
+
+async def chosen_partitions(
+    client: "Client", chosen: Sequence[tuple[str, list[int]]]
+) -> "list[TopicPartition]":
+    """Return the partitions that were chosen, each once; OttlaError names one that is not there."""
+    from ottla.client import topics
+    from ottla.model.ids import TopicPartition
+
+    found: dict[TopicPartition, None] = {}
+    for name, indexes in chosen:
+        facts = await topics.describe_topic(client, name)
+        known = [p.partition for p in facts.partitions]
+        for index in indexes:
+            if index not in known:
+                raise OttlaError(
+                    f"topic {name} has no partition {index}: it has {len(known)}, from 0 on"
+                )
+        found |= dict.fromkeys(TopicPartition(name, index) for index in indexes or known)
+    return list(found)
+
+
+def parse_pattern(text: str) -> "re.Pattern[str]":
+    """Return a regular expression for whole names; ValueError says what is wrong with it."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text}: {error}") from None
+
+
+def matching(names: Sequence[str], patterns: Sequence["re.Pattern[str]"]) -> list[str]:
+    """Return the names that one of the patterns is of."""
+    return [n for n in names if any(p.fullmatch(n) for p in patterns)]
+
+
+def named_like(topics: Sequence[str], patterns: Sequence["re.Pattern[str]"]) -> list[str]:
+    """Return the topics that one of the patterns is of; OttlaError if there is none."""
+    found = matching(topics, patterns)
+    if not found:
+        raise OttlaError(f"no topic has a name like {' or '.join(p.pattern for p in patterns)}")
+    return found
+
+
+def offsets(
+    target: Target,
+    topics: Annotated[
+        list[str] | None, Argument(metavar="[TOPIC[:0,1]]...", complete="topic")
+    ] = None,
+    regex: Regex = False,
+    at: Annotated[
+        str | None,
+        Option(
+            metavar="PLACE", help="Offset at: beginning, end, newest (timestamp), a time, 1h (ago)"
+        ),
+    ] = None,
+) -> None:
+    from ottla.admin.operations.typed_values import parse_place
+    from ottla.admin.results import Offsets
+    from ottla.client.offsets import log_offsets
+    from ottla.client.topics import list_topics
+    from ottla.model.ids import TopicPartition
+
+    moment = OF_MAX_TIMESTAMP if at == "newest" else None
+    if at is not None and moment is None:
+        moment = usage(parse_place, [at], "--at")[0].timestamp
+        if moment is None:
+            raise UsageError(f"--at {at}: write beginning, end, newest or a time")
+    chosen = usage(parse_topic, [] if regex else topics or [], "")
+    patterns = usage(parse_pattern, topics or [], "TOPIC") if regex else None
+
+    problems: list[str] = []
+
+    async def question(client: "Client") -> list[Offsets]:
+        if chosen:
+            wanted = await chosen_partitions(client, chosen)
+        else:
+            facts = await list_topics(client)
+            names = [t.name for t in facts]
+            names = names if patterns is None else named_like(names, patterns)
+            wanted = [
+                TopicPartition(t.name, p.partition)
+                for t in facts
+                if t.name in names
+                for p in t.partitions
+            ]
+        if moment is not None:
+            found = await log_offsets(client, wanted, moment, problems=problems)
+            return [Offsets(*tp, offset=found.get(tp)) for tp in wanted]
+        starts = await log_offsets(client, wanted, EARLIEST, problems=problems)
+        ends = await log_offsets(client, wanted, LATEST, problems=problems)
+        return [Offsets(*tp, starts.get(tp), ends.get(tp)) for tp in wanted]
+
+    found = target.ask(question)
+    if at is not None:
+        heads: tuple[str, ...] = ("topic", "partition", "offset")
+        rows: list[tuple[object, ...]] = [(o.topic, o.partition, o.offset) for o in found]
+    else:
+        heads = ("topic", "partition", "beginning", "end", "offsets")
+        rows = [(o.topic, o.partition, o.beginning, o.end, o.between) for o in found]
+    print_result(target.output, found, heads, rows)
+    fail_for(list(dict.fromkeys(problems)))
+
+
+def delete_records(
+    target: Target,
+    topics: Annotated[
+        list[str] | None, Argument(metavar="[TOPIC[:0,1]]...", complete="topic")
+    ] = None,
+    before: Annotated[
+        str | None,
+        Option(metavar="PLACE", help="Delete records before: an offset, a time, 1h (ago), or end"),
+    ] = None,
+    from_file: Annotated[
+        str | None,
+        Option(
+            metavar="FILE", help="Read partitions and offsets as Kafka's JSON; - is standard input"
+        ),
+    ] = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    from ottla.admin.operations.input_files import MAX_FILE_BYTES, parse_deletions
+    from ottla.admin.operations.typed_values import parse_place
+    from ottla.client.offsets import HIGH_WATERMARK, Deleted, delete_up_to, log_offsets
+
+    if (from_file is None) == (before is None) or (from_file is None) != bool(topics):
+        raise UsageError("name topics and --before, or use --from-file")
+    place = usage(parse_place, [before], "--before")[0] if before is not None else None
+    if place is not None and (place.before_end is not None or place.timestamp == EARLIEST):
+        raise UsageError(f"--before {before}: write an offset, a time, or end")
+    chosen = usage(parse_topic, topics or [], "")
+    needs_yes(yes or dry_run, "the records would be gone")
+    asked = None
+    if from_file is not None:
+        asked = parse_deletions(*read_input(from_file, MAX_FILE_BYTES))
+
+    async def plan(
+        client: "Client",
+    ) -> "tuple[dict[TopicPartition, int], dict[TopicPartition, int]]":
+        wanted = asked
+        if wanted is None:
+            assert place is not None
+            tps = await chosen_partitions(client, chosen)
+            if place.timestamp is not None:
+                wanted = await log_offsets(client, tps, place.timestamp)
+            else:
+                wanted = dict.fromkeys(tps, place.offset or 0)
+        else:
+            await chosen_partitions(client, [(t, [p]) for t, p in wanted])
+        starts = await log_offsets(client, wanted, EARLIEST)
+        ends = await log_offsets(client, wanted, LATEST)
+        offsets = {
+            tp: ends.get(tp, offset) if offset == HIGH_WATERMARK else offset
+            for tp, offset in wanted.items()
+        }
+        gone = {tp: max(0, offset - starts.get(tp, offset)) for tp, offset in offsets.items()}
+        return offsets, gone
+
+    wanted, gone = target.ask(plan)
+    count = sum(gone.values())
+    text = f"{plural(count, 'offset')} of {plural(len(wanted), 'partition')}"
+    if dry_run:
+        found = [Deleted(*tp, offset, None) for tp, offset in sorted(wanted.items())]
+        say(f"{text} would be deleted; nothing was changed")
+    else:
+        agreed(yes, f"Delete {text}?", "nothing was deleted")
+        found = target.ask(lambda c: delete_up_to(c, wanted))
+    rows = [(d.topic, d.partition, d.first_offset, d.problem or "") for d in found]
+    print_result(target.output, found, ("topic", "partition", "first offset", ""), rows)
+    failed = [d for d in found if d.problem]
+    if failed:
+        refused = plural(len(failed), "partition")
+        complain(f"{refused} refused; first {failed[0]}: {failed[0].problem}")
+        raise Exit(1)

@@ -66,11 +66,11 @@ def producers(
     topic: Topic,
     partition: Partition,
 ) -> None:
-    from ottla.admin.commands.topic_partitions import partitions
+    from ottla.admin.commands.topics import chosen_partitions
     from ottla.client import transactions
 
     async def question(client: "Client") -> list[transactions.ProducerFacts]:
-        await partitions(client, [(topic, [partition])])  # says what is not there
+        await chosen_partitions(client, [(topic, [partition])])  # says what is not there
         return await transactions.producers(client, topic, partition)
 
     found = target.ask(question)
@@ -129,7 +129,7 @@ def abort(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    from ottla.admin.commands.topic_partitions import partitions
+    from ottla.admin.commands.topics import chosen_partitions
     from ottla.admin.results import Aborted
     from ottla.client import transactions
 
@@ -139,7 +139,7 @@ def abort(
         agreed(yes, f"abort {what}?", "nothing was aborted")
 
     async def question(client: "Client") -> transactions.ProducerFacts:
-        await partitions(client, [(topic, [partition])])  # says what is not there
+        await chosen_partitions(client, [(topic, [partition])])  # says what is not there
         return await transactions.abort(client, topic, partition, start_offset, dry_run=dry_run)
 
     producer = target.ask(question)

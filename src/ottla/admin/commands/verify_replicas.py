@@ -25,9 +25,9 @@ from ottla.cli.output import (
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:
-    from ottla.admin.operations.replica_comparison import Difference
-    from ottla.admin.operations.verify_replicas import Replica, Verified
     from ottla.client.client import Client
+    from ottla.client.replica_comparison import Difference
+    from ottla.client.replica_verification import Replica, Verified
 
 EXIT_DIFFERS = 1
 LONGEST_S = 30 * 86_400.0
@@ -63,7 +63,7 @@ def verify_replicas(
         int, Option("--max-wait-ms", help="Longest time a broker waits for records")
     ] = 0,
 ) -> None:
-    from ottla.admin.operations import verify_replicas as operation
+    from ottla.client import replica_verification as operation
 
     if topics and pattern is not None:
         raise UsageError("name topics, or write --topics-include, not both")

@@ -6,8 +6,7 @@ finding.
 
 from collections.abc import Iterator
 
-from ottla.admin.diagnosis.facts import Facts, Finding, LogDirFacts, some
-from ottla.admin.diagnosis.rules import brokers, finding
+from ottla.admin.diagnosis.facts import Facts, Found, LogDirFacts, brokers, finding, some
 
 LEAST_FREE = 0.10
 MOST_DESCRIPTORS = 0.80
@@ -16,7 +15,7 @@ ENSEMBLE = 3
 MOST_STRAYS = 5
 
 
-def _controller(facts: Facts) -> Iterator[Finding]:
+def _controller(facts: Facts) -> Iterator[Found]:
     if facts.controller in facts.silent:
         text = f"broker {facts.controller} is named as the controller, and does not respond"
         yield finding("no-controller", [], found=text)
@@ -24,12 +23,12 @@ def _controller(facts: Facts) -> Iterator[Finding]:
         yield finding("no-controller", [])
 
 
-def _silent(facts: Facts) -> Iterator[Finding]:
+def _silent(facts: Facts) -> Iterator[Found]:
     if facts.silent:
         yield finding("silent-broker", brokers(facts.silent), brokers=some(facts.silent))
 
 
-def _log_dirs(facts: Facts) -> Iterator[Finding]:
+def _log_dirs(facts: Facts) -> Iterator[Found]:
     failed = [d for d in facts.log_dirs if d.problem]
     if failed:
         problems = (
@@ -56,7 +55,7 @@ def _named(log_dir: LogDirFacts) -> str:
     return f"broker {log_dir.broker}: {log_dir.path}"
 
 
-def _strays(facts: Facts) -> Iterator[Finding]:
+def _strays(facts: Facts) -> Iterator[Found]:
     if facts.strays:
         strays = (
             f"broker {s.broker}, partition {s.partition} of topic id {s.topic_id}: "
@@ -68,13 +67,13 @@ def _strays(facts: Facts) -> Iterator[Finding]:
         yield finding("strays", subjects, strays="; ".join(strays), folder=facts.strays[0].folder)
 
 
-def _descriptors(facts: Facts) -> Iterator[Finding]:
+def _descriptors(facts: Facts) -> Iterator[Found]:
     found = {b: d for b, d in facts.descriptors.items() if d.open > d.limit * MOST_DESCRIPTORS}
     for broker, first in list(found.items())[:1]:
         yield finding("descriptors", brokers(found), broker=broker, **first._asdict())
 
 
-def _clocks(facts: Facts) -> Iterator[Finding]:
+def _clocks(facts: Facts) -> Iterator[Found]:
     found = {
         b: r.broker_ms - r.zookeeper_ms
         for b, r in sorted(facts.registrations.items())
@@ -87,7 +86,7 @@ def _clocks(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _throttles(facts: Facts) -> Iterator[Finding]:
+def _throttles(facts: Facts) -> Iterator[Found]:
     if facts.throttles:
         settings = ", ".join(f"{key}={value}" for key, value in facts.throttles[0].settings.items())
         yield finding(
@@ -98,12 +97,12 @@ def _throttles(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _went_back(facts: Facts) -> Iterator[Finding]:
+def _went_back(facts: Facts) -> Iterator[Found]:
     for broker, how in list(facts.went_back.items())[:1]:
         yield finding("zookeeper-went-back", brokers(facts.went_back), broker=broker, how=how)
 
 
-def _zookeepers(facts: Facts) -> Iterator[Finding]:
+def _zookeepers(facts: Facts) -> Iterator[Found]:
     if facts.refusing_zookeeper:
         yield finding("zookeeper-down", [], address=facts.refusing_zookeeper)
     servers = {b: connect.partition("/")[0].split(",") for b, connect in facts.zookeepers.items()}

@@ -8,8 +8,7 @@ chose, is one word for a shell in the commands to copy.
 from collections.abc import Iterator, Mapping
 from shlex import quote
 
-from ottla.admin.diagnosis.facts import Facts, Finding, GroupFacts
-from ottla.admin.diagnosis.rules import finding
+from ottla.admin.diagnosis.facts import Facts, Found, GroupFacts, finding
 from ottla.model.printable import plural
 
 LONG_ENOUGH_S = 15.0
@@ -17,7 +16,7 @@ LONG_ENOUGH_S = 15.0
 REBALANCING = ("PreparingRebalance", "CompletingRebalance")
 
 
-def _hanging(facts: Facts) -> Iterator[Finding]:
+def _hanging(facts: Facts) -> Iterator[Found]:
     commands = [
         f"txn abort {h.partition.topic} {h.partition.partition} "
         f"--start-offset {h.start_offset} --yes".split()
@@ -35,7 +34,7 @@ def _hanging(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _of_groups(name: str, facts: Facts, found: Mapping[str, int]) -> Iterator[Finding]:
+def _of_groups(name: str, facts: Facts, found: Mapping[str, int]) -> Iterator[Found]:
     """Yield a finding of groups, each with how many records it is behind."""
     for group, lag in list(found.items())[:1]:
         seen = facts.groups[group]
@@ -50,7 +49,7 @@ def _of_groups(name: str, facts: Facts, found: Mapping[str, int]) -> Iterator[Fi
         )
 
 
-def _rebalancing(facts: Facts) -> Iterator[Finding]:
+def _rebalancing(facts: Facts) -> Iterator[Found]:
     found = {
         name: _lag(group)
         for name, group in facts.groups.items()
@@ -59,7 +58,7 @@ def _rebalancing(facts: Facts) -> Iterator[Finding]:
     yield from _of_groups("group-rebalancing", facts, found)
 
 
-def _stuck(facts: Facts) -> Iterator[Finding]:
+def _stuck(facts: Facts) -> Iterator[Found]:
     found = {
         name: _lag(group)
         for name, group in facts.groups.items()
@@ -72,7 +71,7 @@ def _stuck(facts: Facts) -> Iterator[Finding]:
     yield from _of_groups("group-stuck", facts, found)
 
 
-def _without_members(facts: Facts) -> Iterator[Finding]:
+def _without_members(facts: Facts) -> Iterator[Found]:
     found = {
         name: _lag(group)
         for name, group in facts.groups.items()
@@ -81,7 +80,7 @@ def _without_members(facts: Facts) -> Iterator[Finding]:
     yield from _of_groups("group-without-members", facts, found)
 
 
-def _deleted_unread(facts: Facts) -> Iterator[Finding]:
+def _deleted_unread(facts: Facts) -> Iterator[Found]:
     found = {
         name: lost
         for name, group in facts.groups.items()

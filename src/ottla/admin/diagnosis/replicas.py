@@ -6,8 +6,7 @@ partitions; equal facts give equal findings.
 
 from collections.abc import Iterator
 
-from ottla.admin.diagnosis.facts import Facts, Finding, PartitionFacts
-from ottla.admin.diagnosis.rules import brokers, finding, ids
+from ottla.admin.diagnosis.facts import Facts, Found, PartitionFacts, brokers, finding, ids
 from ottla.model.ids import TopicPartition
 from ottla.model.printable import plural
 
@@ -22,7 +21,7 @@ def least(facts: Facts, tp: TopicPartition, partition: PartitionFacts) -> int:
     return min(1 if settings is None else settings.min_isr, len(partition.replicas))
 
 
-def _without_leader(facts: Facts) -> Iterator[Finding]:
+def _without_leader(facts: Facts) -> Iterator[Found]:
     found = {tp: p for tp, p in facts.partitions.items() if p.leader < 0}
     for tp, first in list(found.items())[:1]:
         dead = sorted({b for p in found.values() for b in p.isr if b not in facts.brokers})
@@ -38,7 +37,7 @@ def _without_leader(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _under_min_isr(facts: Facts) -> Iterator[Finding]:
+def _under_min_isr(facts: Facts) -> Iterator[Found]:
     found = [
         tp
         for tp, p in facts.partitions.items()
@@ -48,7 +47,7 @@ def _under_min_isr(facts: Facts) -> Iterator[Finding]:
         yield finding("under-min-isr", found, fix=_bring_back(facts, found))
 
 
-def _under_replicated(facts: Facts) -> Iterator[Finding]:
+def _under_replicated(facts: Facts) -> Iterator[Found]:
     found = [
         tp
         for tp, p in facts.partitions.items()
@@ -60,7 +59,7 @@ def _under_replicated(facts: Facts) -> Iterator[Finding]:
         yield finding("under-replicated", found, behind=_behind(facts, found), fix=fix)
 
 
-def _flapping(facts: Facts) -> Iterator[Finding]:
+def _flapping(facts: Facts) -> Iterator[Found]:
     found = {tp: n for tp, n in facts.isr_changes.items() if n >= FLAPS}
     if found:
         first, changes = max(found.items(), key=lambda item: item[1])
@@ -69,7 +68,7 @@ def _flapping(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _stale_epochs(facts: Facts) -> Iterator[Finding]:
+def _stale_epochs(facts: Facts) -> Iterator[Found]:
     newest: dict[TopicPartition, int] = {}
     for view in facts.views.values():
         for tp, (_, epoch) in view.items():
@@ -92,7 +91,7 @@ def _stale_epochs(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _stuck_moves(facts: Facts) -> Iterator[Finding]:
+def _stuck_moves(facts: Facts) -> Iterator[Found]:
     dead = {
         tp: gone
         for tp, adding in facts.moves.items()
@@ -106,7 +105,7 @@ def _stuck_moves(facts: Facts) -> Iterator[Finding]:
         yield finding("reassignment-stuck", dead, [cancel], brokers=ids(gone))
 
 
-def _stuck_deletions(facts: Facts) -> Iterator[Finding]:
+def _stuck_deletions(facts: Facts) -> Iterator[Found]:
     waiting = {}
     for topic, replicas in (facts.deleting or {}).items():
         gone = sorted(set(replicas) - facts.brokers.keys())
@@ -117,7 +116,7 @@ def _stuck_deletions(facts: Facts) -> Iterator[Finding]:
         yield finding("deletion-stuck", waiting, brokers=ids(gone))
 
 
-def _leaders_elsewhere(facts: Facts) -> Iterator[Finding]:
+def _leaders_elsewhere(facts: Facts) -> Iterator[Found]:
     found = [
         tp
         for tp, p in facts.partitions.items()
@@ -137,7 +136,7 @@ def _leaders_elsewhere(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _few_replicas(facts: Facts) -> Iterator[Finding]:
+def _few_replicas(facts: Facts) -> Iterator[Found]:
     found: dict[str, int] = {}
     for tp, p in facts.partitions.items():
         if len(p.replicas) < WANTED_REPLICAS:
@@ -156,7 +155,7 @@ def _few_replicas(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _min_isr_is_all(facts: Facts) -> Iterator[Finding]:
+def _min_isr_is_all(facts: Facts) -> Iterator[Found]:
     found: dict[str, tuple[int, int]] = {}
     for tp, p in facts.partitions.items():
         settings = facts.settings.get(tp.topic)
@@ -180,7 +179,7 @@ def _min_isr_is_all(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _racks(facts: Facts) -> Iterator[Finding]:
+def _racks(facts: Facts) -> Iterator[Found]:
     without = [b for b, rack in facts.brokers.items() if rack is None]
     if 0 < len(without) < len(facts.brokers):
         yield finding("some-without-rack", brokers(without), brokers=ids(without))
@@ -199,7 +198,7 @@ def _racks(facts: Facts) -> Iterator[Finding]:
         yield finding("racks-violated", found, racks=len(racks), topics=topics)
 
 
-def _unclean(facts: Facts) -> Iterator[Finding]:
+def _unclean(facts: Facts) -> Iterator[Found]:
     found = [name for name, settings in facts.settings.items() if settings.unclean]
     if found:
         off = [_set(name, "unclean.leader.election.enable=false") for name in found]
