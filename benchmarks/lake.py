@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from processor_time import BROKER, Watch, below
 
-from ottla.admin.demo.flights import TOTAL, flights
+from ottla.admin.demo.producing import TOTAL, flights
 from support.cluster import OttlaCluster
 
 TOPIC = "flights"

@@ -14,9 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from ottla.admin.operations import proposing, reassign
 from ottla.admin.session import connected
-from ottla.client import topics
+from ottla.client import proposals, reassignments, topics
 from ottla.placement import copy_estimate
 from support.cluster import OttlaCluster
 from support.kafka39 import Kafka39Cluster
@@ -82,11 +81,11 @@ def measure(cluster: object, args: argparse.Namespace) -> int:
     sizes = noted_sizes()
 
     async def move(client: object) -> float:
-        _, proposed = await proposing.propose(client, [TOPIC], [0, 1, 2, 3], None)
+        _, proposed = await proposals.propose(client, [TOPIC], [0, 1, 2, 3], None)
         plan = proposed.assignment
-        prepared = await reassign.prepare(client, plan, "plan", additional=False)
+        prepared = await reassignments.prepare(client, plan, "plan", additional=False)
         began = time.monotonic()
-        await reassign.execute(client, prepared, args.rate)
+        await reassignments.execute(client, prepared, args.rate)
         set_s = time.monotonic() - began
         began = time.monotonic()
 
@@ -94,10 +93,10 @@ def measure(cluster: object, args: argparse.Namespace) -> int:
             if estimate is not None and left:
                 seen.append((time.monotonic() - began, estimate))
 
-        left = await reassign.wait(client, plan, 900, tell)
+        left = await reassignments.wait(client, plan, 900, tell)
         took = time.monotonic() - began
         assert left == 0
-        await reassign.clear_throttles(client, [TOPIC])
+        await reassignments.clear_throttles(client, [TOPIC])
         size = proposed.copied_bytes / 1e6
         print(f"{proposed.copies} replicas, {size:.0f} MB; throttled after {set_s:.1f} s")
         return took

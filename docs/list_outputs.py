@@ -6,11 +6,24 @@ PYTHONPATH=src python docs/list_outputs.py
 from pathlib import Path
 from typing import Any
 
-from ottla.cli.manual import ENVIRONMENT, EXIT_CODES
 from ottla.cli.schemas import RESULTS as COMMANDS
 from ottla.cli.schemas import schema_of
 from ottla.pipelines.result_schemas import RESULTS
 
+EXIT_CODES = (
+    ("0", "Success."),
+    ("1", "It failed, or found something that is not in order."),
+    ("2", "It was typed wrong; nothing was done."),
+    ("130", "It was interrupted by Ctrl-C or a signal."),
+)
+ENVIRONMENT = (
+    ("OTTLA_BOOTSTRAP_SERVERS", "The cluster to use where no option names one."),
+    ("OTTLA_PROFILE", "The profile to use where no option names one."),
+    ("OTTLA_DIR", "Folder of the cluster of `ottla up`; ./ottla-data by default."),
+    ("OTTLA_CONFIG", "The file of profiles; ~/.config/ottla/config.toml by default."),
+    ("NO_COLOR", "No colors, if it is set to anything."),
+    ("COLUMNS", "The width of help."),
+)
 PAGE = Path(__file__).parent / "OUTPUT.md"
 INTRODUCTION = """\
 # Output, exit codes, environment

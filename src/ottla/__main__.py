@@ -75,9 +75,9 @@ def _run() -> int:
 
 
 def _command() -> int:
-    from ottla.admin import cli
+    from ottla.cli.main import main as command
 
-    return cli.main()
+    return command()
 
 
 def _up() -> int:

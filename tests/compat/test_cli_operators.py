@@ -15,8 +15,8 @@ import time
 
 import pytest
 
-from ottla.admin.cli import main
 from ottla.admin.session import world
+from ottla.cli.main import main
 from ottla.client.client import CONTROLLER, Client
 from ottla.wire.messages.topics import AlterPartitionReassignmentsRequest, ElectLeadersRequest
 from support.cluster import FEW, OttlaCluster

@@ -10,9 +10,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from ottla.admin.operations import reassign
 from ottla.admin.session import connected
-from ottla.client import acls, scram_users
+from ottla.client import acls, reassignments, scram_users
 from ottla.security.acls import AclFilter
 from support.browser import (
     agree,
@@ -178,7 +177,7 @@ def test_moves_are_cancelled_live(cluster, console, browser):
     press(browser, "Cancel all")
     assert "moved-0" in agree(browser)
     until(lambda: "No reassignment in progress" in main(browser), 30)
-    assert connected(cluster.bootstrap, reassign.in_progress) == {}
+    assert connected(cluster.bootstrap, reassignments.in_progress) == {}
     assert not [b for b in browser.find_elements("css selector", "#cancel button")
                 if "Cancel" in b.text]  # fmt: skip
 

@@ -10,9 +10,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource
 from msgspec.structs import asdict
 
-from ottla.admin.operations import acl_text, reassign
+from ottla.admin.operations import acl_text
 from ottla.admin.session import connected
-from ottla.client import acls, configs, scram_users
+from ottla.client import acls, configs, reassignments, scram_users
 from ottla.console.rendering import size
 from ottla.security.acls import AclFilter
 from ottla.testing.sync_cluster import SyncCluster
@@ -291,7 +291,7 @@ def test_moves_are_live_with_bytes_and_eta_and_are_cancelled(secured, http):
             lambda: "No reassignment in progress" in newest(parts, "moves"), 40, "the stream began"
         )
         agree(http, post(http, "/reassign/plan", topics="slow", factor="2", throttle="1000"))
-        moves = connected(secured.bootstrap, reassign.in_progress)
+        moves = connected(secured.bootstrap, reassignments.in_progress)
         assert len(moves) == 2
         until(lambda: "Moving 2 partitions" in newest(parts, "moves"), 40, "they are shown")
         until(lambda: re.search("about [0-9,]+ s left", newest(parts, "moves")), 40, "an ETA")
@@ -322,7 +322,7 @@ def test_moves_are_live_with_bytes_and_eta_and_are_cancelled(secured, http):
         assert f'name="form_token" value="{form_token(http)}"' in cancel, "its button works"
         assert "Moving 2 partitions" in get(http, "/reassign")
         agree(http, post(http, "/reassign/cancel"))
-    assert connected(secured.bootstrap, reassign.in_progress) == {}
+    assert connected(secured.bootstrap, reassignments.in_progress) == {}
     assert "Cancel" not in newest(parts, "cancel")
     # The controller has taken the moves back; brokers hear of it a moment later.
     until(

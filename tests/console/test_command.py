@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 
-from ottla.admin import cli
+from ottla.cli import main as cli
 
 
 def run(*words):

@@ -17,9 +17,10 @@ from ottla.console.lag_history import (
     MOST_GROUPS,
     MOST_TOPICS,
     POINTS,
+    RATE_S,
     LagHistory,
+    trend_of,
 )
-from ottla.console.lag_trend import RATE_S, trend_of
 
 T0 = 1_000_000.0
 

@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.console.lag_history import LARGEST, MOST_TOPICS, Point
-from ottla.console.lag_picture import COLUMNS, SIDE, SPANS_S, TABLE_ROWS, draw
+from ottla.console.lag_history import (
+    COLUMNS,
+    LARGEST,
+    MOST_TOPICS,
+    SIDE,
+    SPANS_S,
+    TABLE_ROWS,
+    Point,
+    draw,
+)
 
 NOW = 1_000_000.0
 NO_TOPICS = (None,) * MOST_TOPICS

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from ottla.admin.operations import cluster_snapshot
 from ottla.admin.top import changes
+from ottla.client import cluster_snapshot
 from ottla.console import snapshots
 from ottla.console.snapshots import Snapshots
 from ottla.model.errors import OttlaError

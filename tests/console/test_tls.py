@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from ottla.console.tls import server_context
+from ottla.console.server import server_context
 from ottla.local.certificates import CertificateFolder
 from ottla.model.errors import ConfigError
 from support.console_process import run, served

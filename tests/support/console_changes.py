@@ -5,9 +5,8 @@ from contextlib import contextmanager
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Place
 
-from ottla.admin.operations import reassign
 from ottla.admin.session import connected
-from ottla.client import acls, configs, scram_users
+from ottla.client import acls, configs, reassignments, scram_users
 from ottla.console.chaos import DEEDS
 from ottla.local import processes
 from ottla.local.cluster_dir import ClusterDir, LocalBroker, LocalCluster, LocalZooKeeper
@@ -99,7 +98,7 @@ def fill(cluster):
         await scram_users.put(client, "alice", "secret", [BY_NAME["SCRAM-SHA-256"]], 4096)
         await acls.add(client, [Acl(Pattern(2, "t", 3), Entry("User:alice", "*", 2, 3))])
         to = {TopicPartition("moved", 0): [source % 3 + 1]}
-        prepared = await reassign.prepare(client, to, "", additional=False, throttle=None)
-        await reassign.execute(client, prepared, None)
+        prepared = await reassignments.prepare(client, to, "", additional=False, throttle=None)
+        await reassignments.execute(client, prepared, None)
 
     connected(cluster.bootstrap, prepare)

@@ -6,32 +6,26 @@ The first of these that is there decides: --bootstrap-server, --dir, --profile, 
 """
 
 import os
-from collections.abc import Mapping
-from contextvars import ContextVar
-from functools import cache
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 from ottla.cli import Option
+from ottla.cli.output import Format
 
 if TYPE_CHECKING:
+    from ottla.client.client import Client
     from ottla.local.cluster_dir import ClusterDir
     from ottla.local.zookeeper_session import ZooKeeper
     from ottla.security.client import ClientSecurity
+    from ottla.wire.messages.cluster import MetadataResponse
+
+T = TypeVar("T")
 
 MAX_CONFIG_BYTES = 1_048_576
 DEFAULT_CLIENT_ID = "ottla-cli"
-
-
-class Typed(NamedTuple):
-    """What was typed for the options that every command has that asks a cluster."""
-
-    profile: str | None = None
-    command_config: Path | None = None
-
-
-_NOTHING = Typed()
-_typed: ContextVar[Typed] = ContextVar("typed", default=_NOTHING)
 
 
 class Where(NamedTuple):
@@ -89,25 +83,95 @@ class ClientSettings(NamedTuple):
     """None: in the clear"""
 
 
-def options(
+Dir = Annotated[
+    Path | None,
+    Option("--dir", help="Folder of the cluster [default: $OTTLA_DIR or ./ottla-data]"),
+]
+Output = Annotated[Format, Option("--output", help="Format of the result")]
+
+
+@dataclass(kw_only=True)
+class _Folder:
+    """The folder of a cluster."""
+
+    directory: Dir = None
+
+    @property
+    def folder(self) -> "ClusterDir":
+        """The folder of --dir, or where a cluster is looked for without it."""
+        return Where(None, self.directory).folder
+
+
+@dataclass(kw_only=True)
+class Local(_Folder):
+    """The cluster on this machine that a command is for, and how its result is printed."""
+
+    output: Output = Format.table
+
+
+@dataclass(kw_only=True)
+class Connection(_Folder):
+    """The cluster that a command asks: any Kafka, or the one that `ottla up` started in --dir."""
+
+    bootstrap_server: Annotated[
+        str | None,
+        Option(
+            "--bootstrap-server",
+            "-b",
+            metavar="HOST:PORT[,…]",
+            help="Brokers of any Kafka cluster [default: the cluster in --dir]",
+        ),
+    ] = None
     profile: Annotated[
         str | None,
-        Option("--profile", metavar="NAME", help="Name of a cluster (see `ottla profile`)",
-               complete="profile"),
-    ] = None,
+        Option(metavar="NAME", help="Name of a cluster (see `ottla profile`)", complete="profile"),
+    ] = None
     command_config: Annotated[
-        Path | None,
-        Option("--command-config", metavar="FILE", help="Kafka's client.properties"),
-    ] = None,
-) -> None:  # fmt: skip
-    """Take the options that every command has that asks a cluster."""
-    _typed.set(Typed(profile, command_config))
-    settings_of.cache_clear()
+        Path | None, Option(metavar="FILE", help="Kafka's client.properties")
+    ] = None
+
+    @cached_property
+    def where(self) -> Where:
+        """Which cluster is meant, as this module's docstring has it."""
+        settings_of.cache_clear()
+        return _where(self.bootstrap_server, self.directory, self.profile, self.command_config)
+
+    def ask(
+        self, question: "Callable[[Client], Awaitable[T]]", *, timeout_s: float | None = None
+    ) -> T:
+        """Put a question to the cluster."""
+        from ottla.admin.session import CALL_TIMEOUT_S, connected
+        from ottla.model.errors import OttlaError
+
+        found = self.where
+        settings = found.settings
+        try:
+            return connected(
+                found.bootstrap(),
+                question,
+                timeout_s=timeout_s or settings.timeout_s or CALL_TIMEOUT_S,
+                client_id=settings.client_id,
+                security=settings.security,
+            )
+        except OttlaError as error:
+            problem = found.folder.zookeeper_problem() if found.address is None else None
+            if problem is None:
+                raise
+            raise OttlaError(
+                f"{problem}; brokers can change nothing without it ({error})"
+            ) from error
 
 
-def where(address: str | None, directory: Path | None) -> Where:
-    """Return which cluster is meant, as this module's docstring has it."""
-    named, config = _typed.get()
+@dataclass(kw_only=True)
+class Target(Connection):
+    """The cluster that a command asks, and how its result is printed."""
+
+    output: Output = Format.table
+
+
+def _where(
+    address: str | None, directory: Path | None, named: str | None, config: Path | None
+) -> Where:
     if address is not None:
         return Where(address, None, config)
     if directory is not None:
@@ -180,3 +244,66 @@ def _security(file: Path, found: Mapping[str, str]) -> "ClientSecurity | None":
         return client_security(found)
     except OttlaError as error:
         raise OttlaError(f"{file}: {error}") from error
+
+
+NAMES_WITHIN_S = 1.5
+"""A person waits at the terminal."""
+
+
+def names(kind: str, chosen: Mapping[str, str]) -> list[str]:
+    """Return names of a cluster; none where it does not respond at once."""
+    from ottla.model.errors import OttlaError
+
+    try:
+        if kind == "profile":
+            from ottla.admin import profiles
+
+            return sorted(profiles.load().by_name)
+        return _asked(kind, chosen)
+    except (OttlaError, OSError, TimeoutError):
+        return []
+
+
+def _asked(kind: str, chosen: Mapping[str, str]) -> list[str]:
+    import asyncio
+
+    from ottla.admin.connection import Connection
+    from ottla.admin.session import connected
+
+    config, directory = chosen.get("command_config"), chosen.get("directory")
+    found = Connection(
+        directory=Path(directory) if directory else None,
+        bootstrap_server=chosen.get("bootstrap_server"),
+        profile=chosen.get("profile"),
+        command_config=Path(config) if config else None,
+    ).where
+
+    async def question(client: "Client") -> list[str]:
+        async with asyncio.timeout(NAMES_WITHIN_S):
+            if kind in ("topic", "partition", "number"):
+                return _of_topics(kind, (await client.metadata(None)).topics, chosen.get("topic"))
+            if kind == "broker":
+                return [str(b) for b in await client.broker_ids()]
+            if kind == "group":
+                from ottla.client.groups import list_groups
+
+                return [g.group for g in await list_groups(client, [])]
+            from ottla.client.transactions import list_transactions
+
+            return [t.transactional_id for t in await list_transactions(client, [], [])]
+
+    return connected(
+        found.bootstrap(), question, timeout_s=NAMES_WITHIN_S, security=found.settings.security
+    )
+
+
+def _of_topics(
+    kind: str, topics: "list[MetadataResponse.MetadataResponseTopic]", topic: str | None
+) -> list[str]:
+    """Return topics, their partitions, or the numbers of the partitions of one topic."""
+    if kind == "topic":
+        return sorted(t.name or "" for t in topics)
+    found = sorted((t.name or "", p.partition_index) for t in topics for p in t.partitions)
+    if kind == "partition":
+        return [f"{name}-{number}" for name, number in found]
+    return [str(number) for name, number in found if name == topic]

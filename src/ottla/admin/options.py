@@ -1,38 +1,17 @@
-"""Options that many commands share, and how they find the cluster they speak to.
-
-Invariants: a command takes --bootstrap-server and works with any Kafka, or finds the cluster that
-`ottla up` started in --dir.
-"""
+"""Options that many commands share, and what is asked before a change: `--yes` and files."""
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated, TypeVar
 
 from ottla.cli import Argument, Exit, Option, UsageError
-from ottla.cli.output import Format, complain
+from ottla.cli.output import complain
 from ottla.model.errors import OttlaError
-
-if TYPE_CHECKING:
-    from ottla.client.client import Client
-    from ottla.local.cluster_dir import ClusterDir
 
 S = TypeVar("S")
 T = TypeVar("T")
 
-Dir = Annotated[
-    Path | None,
-    Option("--dir", help="Folder of the cluster [default: $OTTLA_DIR or ./ottla-data]"),
-]
-Bootstrap = Annotated[
-    str | None,
-    Option(
-        "--bootstrap-server",
-        "-b",
-        metavar="HOST:PORT[,…]",
-        help="Brokers of any Kafka cluster [default: the cluster in --dir]",
-    ),
-]
 TopicArgument = Annotated[str | None, Argument(metavar="TOPIC", complete="topic")]
 TopicOption = Annotated[
     str | None,
@@ -51,49 +30,6 @@ DryRun = Annotated[bool, Option("--dry-run", help="Check and show the change, wi
 Regex = Annotated[
     bool, Option("--regex", help="Treat names as regular expressions for whole names")
 ]
-Output = Annotated[Format, Option("--output", help="Format of the result")]
-
-
-def cluster_folder(path: Path | None) -> "ClusterDir":
-    """Return the `ClusterDir` of --dir, or of where a cluster is looked for without it."""
-    from ottla.admin.connection import Where
-
-    return Where(None, path).folder
-
-
-def bootstrap(address: str | None, path: Path | None) -> str:
-    """Return the addresses of the cluster that is meant (see `connection`)."""
-    from ottla.admin.connection import where
-
-    return where(address, path).bootstrap()
-
-
-def ask(
-    path: Path | None,
-    address: str | None,
-    question: "Callable[[Client], Awaitable[T]]",
-    *,
-    timeout_s: float | None = None,
-) -> T:
-    """Put a question to the cluster that is meant by --bootstrap-server, --dir and so on."""
-    from ottla.admin.connection import where
-    from ottla.admin.session import CALL_TIMEOUT_S, connected
-
-    found = where(address, path)
-    settings = found.settings
-    try:
-        return connected(
-            found.bootstrap(),
-            question,
-            timeout_s=timeout_s or settings.timeout_s or CALL_TIMEOUT_S,
-            client_id=settings.client_id,
-            security=settings.security,
-        )
-    except OttlaError as error:
-        problem = found.folder.zookeeper_problem() if found.address is None else None
-        if problem is None:
-            raise
-        raise OttlaError(f"{problem}; brokers can change nothing without it ({error})") from error
 
 
 def one_topic(argument: str | None, option: str | None) -> str:

@@ -7,8 +7,9 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import click
 from click.shell_completion import (
@@ -20,11 +21,11 @@ from click.shell_completion import (
     split_arg_string,
 )
 
-from ottla.cli.declaring import Parameter
+from ottla.cli.declaring import Argument, Parameter
 
 COMPLETE = "_OTTLA_COMPLETE"
 """The variable by which a shell asks what may stand at the cursor."""
-NAMES = "ottla.admin.names"
+NAMES = "ottla.admin.connection"
 """The module whose `names(kind, chosen)` asks the cluster that is meant."""
 CHOSEN = ("bootstrap_server", "directory", "profile", "command_config")
 _WORDS = re.compile(r"([a-z]+|SCRAM-SHA-\d+)(\|([a-z]+|SCRAM-SHA-\d+))+")
@@ -119,6 +120,19 @@ class _Fish(_Whole, FishComplete):
 
 
 SHELLS: dict[str, type[ShellComplete]] = {"bash": _Bash, "zsh": _Zsh, "fish": _Fish}
+
+
+class Shell(StrEnum):
+    """The shells that are known."""
+
+    bash = "bash"
+    zsh = "zsh"
+    fish = "fish"
+
+
+def completion(shell: Annotated[Shell, Argument(metavar="bash|zsh|fish")]) -> None:
+    """Print what a shell is to source."""
+    sys.stdout.write(script(shell))
 
 
 def script(shell: str) -> str:

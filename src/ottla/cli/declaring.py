@@ -3,7 +3,8 @@
 A parameter is `name: Annotated[int | None, Option("--count", "-n", help="…", min=1)] = None`.
 Types: str, int, float, bool, Path, a StrEnum, a list or Sequence of them (repeatable), each also
 `| None`. A parameter whose type is a dataclass stands for that class's fields: options that several
-commands share. Invariant: imports little, since the broker's programs declare what they take, too.
+commands share, which follow the command's own. Invariant: imports little, since the broker's
+programs declare what they take, too.
 """
 
 from collections.abc import Callable, Sequence
@@ -141,7 +142,7 @@ def bundles(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def parameters(function: Callable[..., Any]) -> list[Parameter]:
-    """Return what a command takes, in the order of its signature."""
+    """Return what a command takes: what its signature names, then the fields of its bundles."""
     if hasattr(function, "__dataclass_fields__"):
         return [
             _parameter(
@@ -157,12 +158,11 @@ def parameters(function: Callable[..., Any]) -> list[Parameter]:
     shared = bundles(function)
     for i, name in enumerate(names):
         if name in shared:
-            found += parameters(shared[name])
             continue
         default = defaults[i - first] if i >= first else None
         annotation = function.__annotations__[name]
         found.append(_parameter(name, annotation, default, required=i < first))
-    return found
+    return found + [p for kind in shared.values() for p in parameters(kind)]
 
 
 def read_plainly(function: Callable[..., Any], words: Sequence[str]) -> dict[str, Any] | None:

@@ -12,23 +12,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from enum import StrEnum
 from importlib import import_module
+from types import ModuleType
 from typing import Annotated, Any
 
 import click
 from click.core import ParameterSource
 
-from ottla.cli import spellings
 from ottla.cli.declaring import Argument, Exit, Parameter, UsageError, bundles, parameters
 from ottla.cli.table import Node, load
 from ottla.model.printable import printable
 
 WIDEST = 100
 EXIT_USAGE = 2
-SHARED = {"": "admin.cli:everywhere", "bootstrap_server": "admin.connection:options"}
-"""Functions that declare options of many commands: of all but programs, and of those that have a
-parameter of this name."""
-AROUND = "admin.cli:around"
-"""The context manager around all commands but programs. It takes what was typed, by name."""
+EVERYWHERE, AROUND = "cli.main:everywhere", "cli.main:around"
+"""What declares the options of all commands but programs, and the context manager around them,
+which takes what was typed, by name."""
 COMPLETE = "_OTTLA_COMPLETE"
 """The variable by which a shell asks what may stand at the cursor (click)."""
 
@@ -38,6 +36,11 @@ def imported(target: str) -> Callable[..., Any]:
     module, _, name = target.partition(":")
     found: Callable[..., Any] = getattr(import_module(f"ottla.{module}"), name)
     return found
+
+
+def _spellings() -> ModuleType:
+    """Return what knows other tools' names: only where something is typed wrong."""
+    return import_module("ottla.cli.spellings")
 
 
 # -- parameters -----------------------------------------------------------------------------------
@@ -134,13 +137,9 @@ class _Command(click.Command):
     """A function, with the options that it shares with other commands."""
 
     def __init__(self, name: str, function: Callable[..., Any], node: Node) -> None:
-        known = parameters(function)
-        beside = set() if node.is_program else {"", *(p.name for p in known)}
-        declared = known + [
-            p for key in SHARED if key in beside for p in parameters(imported(SHARED[key]))
-        ]
-        params = [param for p in declared for param in _clicks(p)]
-        self.known = declared
+        shared = [] if node.is_program else parameters(imported(EVERYWHERE))
+        self.known = parameters(function) + shared
+        params = [param for p in self.known for param in _clicks(p)]
         self.function = function
         self.is_program = node.is_program
         super().__init__(name, params=params, help=_help(node), context_settings=SETTINGS)
@@ -158,7 +157,7 @@ class _Command(click.Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             known = [n for p in self.get_params(ctx) for n in p.opts if n.startswith("-")]
-            instead = spellings.instead_of_option(error.option_name, known, self.known)
+            instead = _spellings().instead_of_option(error.option_name, known, self.known)
             raise click.UsageError(
                 f"there is no option {error.option_name}{instead}", ctx
             ) from None
@@ -195,7 +194,7 @@ class _Commands(click.Group):
         name, *rest = args
         found = self.get_command(ctx, name)
         if found is None:
-            instead = spellings.instead_of_command(self.path, name, self.node.children)
+            instead = _spellings().instead_of_command(self.path, name, self.node.children)
             text = f"there is no command {' '.join([*self.path, name])}{instead}"
             raise click.UsageError(text, ctx)
         return name, found, rest
@@ -205,7 +204,7 @@ class _Commands(click.Group):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             word = error.option_name
-            instead = spellings.instead_of_group_option(self.path, word, self.node.children)
+            instead = _spellings().instead_of_group_option(self.path, word, self.node.children)
             raise click.UsageError(f"name a command before {word}{instead}", ctx) from None
 
     def format_commands(
@@ -334,7 +333,7 @@ def help_of(path: Sequence[str]) -> str:
         found = ctx.command.get_command(ctx, name) if isinstance(ctx.command, click.Group) else None
         if found is None:
             children = getattr(ctx.command, "node", Node("")).children
-            instead = spellings.instead_of_command(path[:i], name, children)
+            instead = _spellings().instead_of_command(path[:i], name, children)
             raise UsageError(f"there is no command {' '.join(path[: i + 1])}{instead}")
         ctx = click.Context(found, info_name=name, parent=ctx, **SETTINGS)
     return ctx.command.get_help(ctx)

@@ -6,9 +6,12 @@ null where there is nothing to tell, unless the schema does not require it.
 
 from importlib import import_module
 from types import GenericAlias
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+
+from ottla.cli.declaring import Argument, UsageError
+from ottla.cli.output import print_json
 
 Schema = dict[str, Any]
 
@@ -34,7 +37,7 @@ RESULTS = {
     "topics alter": f"{_RESULTS}:TopicResult[]",
     "topics delete": f"{_RESULTS}:TopicResult[]",
     "topics offsets": f"{_RESULTS}:Offsets[]",
-    "topics delete-records": f"{_CLIENT}.record_deletion:Deleted[]",
+    "topics delete-records": f"{_CLIENT}.offsets:Deleted[]",
     "produce": f"{_RESULTS}:Produced[]",
     "consume": f"{_OPERATIONS}.record_json:RecordLine | {_RESULTS}:Counted[]",
     "configs describe": f"{_CLIENT}.configs:Described",
@@ -50,9 +53,9 @@ RESULTS = {
     "groups delete-offsets": f"{_RESULTS}:OffsetResult[]",
     "groups reset-offsets": f"{_CLIENT}.group_resets:Reset",
     "groups watch": f"{_CLIENT}.groups:RatedLag[]",
-    "cluster snapshot": f"{_OPERATIONS}.cluster_state:ClusterState",
-    "cluster diff": f"{_OPERATIONS}.cluster_state:Difference[]",
-    "cluster apply": f"{_OPERATIONS}.cluster_state:Step[]",
+    "cluster snapshot": f"{_CLIENT}.cluster_state:ClusterState",
+    "cluster diff": f"{_CLIENT}.cluster_state:Difference[]",
+    "cluster apply": f"{_CLIENT}.cluster_state:Step[]",
     "znode ls": f"{_OPERATIONS}.znode_reading:Znode[]",
     "znode get": f"{_OPERATIONS}.znode_reading:Znode",
     "txn list": f"{_CLIENT}.transactions:TransactionRow[]",
@@ -68,10 +71,10 @@ RESULTS = {
     "reassign execute": "ottla.placement.plans:PlanFile",
     "reassign verify": f"{_RESULTS}:Moving[]",
     "reassign cancel": f"{_RESULTS}:Cancelled[]",
-    "reassign list": f"{_OPERATIONS}.reassign_list:Listed[]",
-    "reassign throttles": f"{_OPERATIONS}.left_over_throttles:Forgotten[]",
-    "top": "ottla.admin.top.look_result:LookResult",
-    "verify-replicas": f"{_OPERATIONS}.verify_replicas:ComparedPartition[]",
+    "reassign list": f"{_CLIENT}.reassignments:Listed[]",
+    "reassign throttles": f"{_CLIENT}.left_over_throttles:Forgotten[]",
+    "top": "ottla.admin.top.looking:LookResult",
+    "verify-replicas": f"{_CLIENT}.replica_verification:ComparedPartition[]",
     "doctor": f"{_RESULTS}:Diagnosis",
     "elect": f"{_RESULTS}:Elected[]",
     "log-dirs": f"{_CLIENT}.log_dirs:LogDirs",
@@ -95,6 +98,14 @@ RESULTS = {
 
 `consume` prints such an object a line, `groups watch` such a list.
 """
+
+
+def schema(words: Annotated[list[str], Argument(metavar="COMMAND...")]) -> None:
+    """Print the JSON schema of what a command prints."""
+    name = " ".join(words)
+    if name not in RESULTS:
+        raise UsageError(f"{name} prints no JSON; there are {', '.join(RESULTS)}")
+    print_json(schema_of(name))
 
 
 def schema_of(command: str) -> Schema:

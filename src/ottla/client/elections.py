@@ -4,6 +4,7 @@ Invariants: what the controller responds for each partition is reported per part
 that was not needed is not a failure. Kafka: `LeaderElectionCommand` (KIP-183, KIP-460).
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import StrEnum
@@ -11,8 +12,11 @@ from typing import NamedTuple
 
 from ottla.client.client import CONTROLLER, Client, partitions_of
 from ottla.client.error_texts import reason
-from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.errors import BrokerNotAliveError, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition, by_topic
+from ottla.model.printable import plural
+from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
+from ottla.wire.messages.control import ControlledShutdownRequest
 from ottla.wire.messages.topics import ElectLeadersRequest
 
 TIMEOUT_MS = 30_000
@@ -125,3 +129,42 @@ def _outcome(tp: TopicPartition, code: int, message: str | None) -> Outcome:
     if code == ErrorCode.ELECTION_NOT_NEEDED:
         return Outcome(tp, "not needed", None)
     return Outcome(tp, "failed", reason(code, message))
+
+
+async def shut_down(
+    client: Client,
+    broker: int,
+    retries: int,
+    interval_s: float,
+    tell: Callable[[int], None] = lambda _: None,
+) -> list[TopicPartition]:
+    """Move all leaders off a broker; return the partitions that it still leads.
+
+    `tell` hears how many are left before each further attempt. BrokerNotAliveError if it is not
+    alive, OttlaError if the controller refuses.
+    """
+    alive = await client.broker_ids()
+    if broker not in alive:
+        known = ", ".join(map(str, alive)) or "none"
+        raise BrokerNotAliveError(f"broker {broker} is not alive; alive are {known}")
+    if alive == [broker]:
+        raise OttlaError(f"broker {broker} is the only one that is alive: no other could lead")
+    remaining: list[TopicPartition] = []
+    request = ControlledShutdownRequest(broker_id=broker, broker_epoch=UNKNOWN_BROKER_EPOCH)
+    for attempt in range(retries + 1):
+        if attempt:
+            tell(len(remaining))
+            with client.waiting(
+                f"{plural(len(remaining), 'partition')} that broker {broker} leads"
+            ):
+                await asyncio.sleep(interval_s)
+        response = await client.call(request, CONTROLLER)
+        if response.error_code:
+            why = reason(response.error_code, None)
+            raise OttlaError(f"broker {broker} was not shut down: {why}")
+        remaining = sorted(
+            TopicPartition(p.topic_name, p.partition_index) for p in response.remaining_partitions
+        )
+        if not remaining:
+            break
+    return remaining

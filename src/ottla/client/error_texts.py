@@ -3,8 +3,6 @@
 Kafka: the messages of `org.apache.kafka.common.protocol.Errors`.
 """
 
-import errno
-
 from ottla.model.errors import ErrorCode as E
 from ottla.model.errors import OttlaError, error_name
 
@@ -65,25 +63,6 @@ WAYS_OUT = {
     E.GROUP_SUBSCRIBED_TO_TOPIC: "stop them first",
 }
 """What to do about it, where one thing helps."""
-
-OF_SYSTEM = {
-    errno.ENOENT: "is the name right?",
-    errno.EISDIR: "name a file",
-    errno.ENOTDIR: "name a folder",
-    errno.EACCES: "use an account that may",
-    errno.EPERM: "use an account that may",
-    errno.EROFS: "name another place",
-    errno.ENOSPC: "free some space there and try again",
-    errno.EDQUOT: "free some space there and try again",
-    errno.EMFILE: "raise the limit of open files (ulimit -n)",
-}
-
-
-def of_system(error: OSError) -> str:
-    """Return what the system refused and, where one thing helps, what to do about it."""
-    text = error.strerror or str(error)
-    helps = OF_SYSTEM.get(error.errno or 0)
-    return f"{text}; {helps}" if helps else text
 
 
 def with_way_out(text: str, code: int) -> str:

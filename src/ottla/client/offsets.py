@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from ottla.client.client import Client, Patience
 from ottla.client.coordinators import Asked, at_each_leader
-from ottla.client.error_texts import failure
+from ottla.client.error_texts import explained, failure
 from ottla.model.errors import ErrorCode, OttlaError
-from ottla.model.ids import NO_EPOCH, TopicPartition, by_topic
+from ottla.model.ids import NO_EPOCH, Partition, TopicPartition, by_topic
 from ottla.model.protocol import (
     CONSUMER,
     DEBUGGING_CONSUMER,
@@ -19,7 +19,11 @@ from ottla.model.protocol import (
     READ_UNCOMMITTED,
     UNKNOWN_OFFSET,
 )
-from ottla.wire.messages.records import ListOffsetsRequest, ListOffsetsResponse
+from ottla.wire.messages.records import (
+    DeleteRecordsRequest,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+)
 
 AT_ONCE = 2_000
 """Partitions in one request."""
@@ -177,3 +181,55 @@ def _request(
         for name, indexes in by_topic(asked).items()
     ]
     return r(replica_id=replica_id, isolation_level=isolation, topics=topics)
+
+
+DELETION_TIMEOUT_MS = 30_000
+HIGH_WATERMARK = -1
+"""As offset: the high watermark, so all that is acknowledged."""
+
+
+class Deleted(Partition, frozen=True):
+    """What became of one partition: its first offset now, or the reason why not."""
+
+    first_offset: int | None
+    problem: str | None
+
+
+async def delete_up_to(client: Client, offsets: Mapping[TopicPartition, int]) -> list[Deleted]:
+    """Delete the records before each offset, HIGH_WATERMARK being all; ask each leader once."""
+    await client.metadata(list(dict.fromkeys(tp.topic for tp in offsets)))
+    timeout_s = DELETION_TIMEOUT_MS / 1000 + 5
+
+    def request(some: list[TopicPartition]) -> DeleteRecordsRequest:
+        return _request_of_record_deletion({tp: offsets[tp] for tp in some})
+
+    asked = await at_each_leader(client, offsets, request, timeout_s=timeout_s)
+    asked.note("records", None)
+    found = [Deleted(*tp, None, str(error)) for tp, error in asked.leaderless.items()]
+    found += [
+        Deleted(
+            topic.name,
+            p.partition_index,
+            None if p.error_code else p.low_watermark,
+            explained(p.error_code) if p.error_code else None,
+        )
+        for response in asked.responses
+        for topic in response.topics
+        for p in topic.partitions
+    ]
+    return sorted(found, key=lambda d: (d.topic, d.partition))
+
+
+def _request_of_record_deletion(offsets: Mapping[TopicPartition, int]) -> DeleteRecordsRequest:
+    r = DeleteRecordsRequest
+    topics = [
+        r.DeleteRecordsTopic(
+            name=name,
+            partitions=[
+                r.DeleteRecordsPartition(partition_index=p, offset=offsets[TopicPartition(name, p)])
+                for p in indexes
+            ],
+        )
+        for name, indexes in by_topic(offsets).items()
+    ]
+    return r(topics=topics, timeout_ms=DELETION_TIMEOUT_MS)

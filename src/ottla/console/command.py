@@ -9,9 +9,9 @@ import ipaddress
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-from ottla.admin.options import Bootstrap, Dir, ask
+from ottla.admin.connection import Connection
 from ottla.cli import Option, UsageError
 from ottla.cli.output import print_line, say
 from ottla.model.errors import OttlaError
@@ -20,6 +20,7 @@ from ottla.model.ids import topic_name_problem
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from ottla.client.client import Client
     from ottla.console.avro import Schemas
 
 REQUEST_TIMEOUT_S = 10.0
@@ -28,6 +29,7 @@ LIBRARIES = ("starlette", "uvicorn", "jinja2")
 
 
 def console(
+    target: Connection,
     port: Annotated[
         int,
         Option(metavar="PORT", help="Port to listen on; 0 chooses a free one", min=0, max=65535),
@@ -62,18 +64,15 @@ def console(
             help="Decode values with this Avro schema (.avsc), of one topic or of all others",
         ),
     ] = None,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
 ) -> None:
     _check_libraries()
     schemas = _schemas(avro_schema or ())
-    from ottla.admin.connection import where
     from ottla.admin.session import addresses_of, client_of
     from ottla.console.server import Listening, serve
     from ottla.model.waits import silence
 
     tls = _tls(tls_certificate, tls_key)
-    cluster = where(bootstrap_server, directory)
+    cluster = target.where
     folder = cluster.folder if cluster.address is None else None
     listening = Listening(host, port, tuple(allow_host or ()), read_only=read_only, tls=tls)
     if not _is_loopback(host) and tls is None:
@@ -83,7 +82,7 @@ def console(
             "encrypt it with --tls-certificate and --tls-key"
         )
 
-    def another() -> Any:
+    def another() -> "Client":
         settings = cluster.settings
         return client_of(
             addresses_of(cluster.bootstrap()),
@@ -91,12 +90,12 @@ def console(
             security=settings.security,
         )
 
-    async def question(client: Any) -> None:
+    async def question(client: "Client") -> None:
         silence()
         await serve(client, another, folder, listening, _tell, schemas)
 
     with contextlib.suppress(KeyboardInterrupt):
-        ask(directory, bootstrap_server, question, timeout_s=REQUEST_TIMEOUT_S)
+        target.ask(question, timeout_s=REQUEST_TIMEOUT_S)
 
 
 def _tls(certificate: Path | None, key: Path | None) -> "SSLContext | None":
@@ -104,7 +103,7 @@ def _tls(certificate: Path | None, key: Path | None) -> "SSLContext | None":
         return None
     if certificate is None or key is None:
         raise UsageError("--tls-certificate and --tls-key: give both, or none")
-    from ottla.console.tls import server_context
+    from ottla.console.server import server_context
 
     return server_context(certificate, key)
 

@@ -6,10 +6,10 @@ Invariants: what is found is `admin.diagnosis`'s; one diagnosis at a time, and o
 import asyncio
 import time
 
-from ottla.admin.commands.doctor import judged
 from ottla.admin.diagnosis import asking
 from ottla.admin.diagnosis.asking import Asked
 from ottla.admin.diagnosis.facts import Finding
+from ottla.admin.diagnosis.rules import judged
 from ottla.client.client import Client
 from ottla.local.cluster_dir import ClusterDir
 from ottla.model.errors import OttlaError

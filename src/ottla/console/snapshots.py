@@ -10,8 +10,8 @@ import contextlib
 import time
 from typing import NamedTuple
 
-from ottla.admin.operations import cluster_snapshot
 from ottla.admin.top.changes import Look
+from ottla.client import cluster_snapshot
 from ottla.client.client import Client
 from ottla.model.errors import OttlaError
 from ottla.placement.snapshot_file import Snapshot

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from starlette.requests import Request
 
-from ottla.admin.operations.left_over_throttles import Forgotten
 from ottla.admin.operations.status import metrics_of
 from ottla.client.client import Client
+from ottla.client.left_over_throttles import Forgotten
 from ottla.console.avro import Schemas
 from ottla.console.chaos import Chaos
 from ottla.console.diagnosing import Diagnosing

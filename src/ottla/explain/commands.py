@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-from ottla.admin.options import Dir, Output
+from ottla.admin.connection import Local
 from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.cli.output import Format, print_json, say
 from ottla.model.printable import plural
@@ -21,6 +21,7 @@ DAMAGE_SHOWN = 5
 
 
 def why(
+    local: Local,
     partition: Annotated[str, Argument(metavar="TOPIC-PARTITION")],
     paths: Annotated[
         list[Path] | None,
@@ -30,8 +31,6 @@ def why(
         str | None,
         Option(metavar="TIME", help="State at that time, and its cause"),
     ] = None,
-    directory: Dir = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.explain.history import PartitionHistory
     from ottla.explain.rendering import print_at, print_history, unknown_partition
@@ -41,12 +40,12 @@ def why(
         tp = partition_of(partition)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    journals, (until,) = journals_of(paths, directory, at)
+    journals, (until,) = journals_of(paths, local.directory, at)
     history = PartitionHistory(tp)
     damage = take_all(journals, until, history.take)
     if not history.seen:
         raise unknown_partition(tp, history.cluster)
-    if output is Format.json:
+    if local.output is Format.json:
         from ottla.explain.results import history_of
 
         print_json(history_of(history, damage, until))
@@ -58,6 +57,7 @@ def why(
 
 
 def replay(
+    local: Local,
     paths: Annotated[
         list[Path] | None,
         Argument(metavar="[JOURNAL]...", help="Journals, or folders to search for them [--dir]"),
@@ -70,18 +70,16 @@ def replay(
             help="Repeat all decisions with the installed rules; exits with 1 if one differs",
         ),
     ] = False,
-    directory: Dir = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.explain.cluster_state import ClusterState
     from ottla.explain.rendering import print_cluster_state, print_differences
     from ottla.explain.replay import Replay
 
-    journals, (last,) = journals_of(paths, directory, until)
+    journals, (last,) = journals_of(paths, local.directory, until)
     if not diff:
         cluster = ClusterState()
         damage = take_all(journals, last, cluster.take)
-        if output is Format.json:
+        if local.output is Format.json:
             from ottla.explain.results import cluster_of
 
             print_json(cluster_of(cluster, damage))
@@ -93,7 +91,7 @@ def replay(
     with _without_log_lines():
         damage = take_all(journals, last, replayed.take, replayed.lines_missing)
         replayed.finish()
-    if output is Format.json:
+    if local.output is Format.json:
         from ottla.explain.results import differences_of
 
         print_json(differences_of(replayed, damage))

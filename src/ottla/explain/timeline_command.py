@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from ottla.admin.options import Dir, Output
+from ottla.admin.connection import Local
 from ottla.cli import Argument, Option
 from ottla.cli.output import Format, print_json, say
 from ottla.model.durable_files import replace_file
@@ -20,6 +20,7 @@ SESSION_TIMEOUT = "zookeeper.session.timeout.ms"
 
 
 def timeline(
+    local: Local,
     subject: Annotated[
         str | None,
         Argument(metavar="[TOPIC[-PARTITION]]", help="What to draw [all partitions]"),
@@ -33,8 +34,6 @@ def timeline(
         str | None, Option("--from", metavar="TIME", help="Draw from this time on")
     ] = None,
     until: Annotated[str | None, Option(metavar="TIME", help="Draw until this time")] = None,
-    directory: Dir = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.cli.tables import colours
     from ottla.explain import commands, timeline_html, timeline_text
@@ -42,7 +41,7 @@ def timeline(
     from ottla.explain.spans import Timeline
     from ottla.local.cluster_dir import default_dir
 
-    journals, (last, first) = commands.journals_of(paths, directory, until, since)
+    journals, (last, first) = commands.journals_of(paths, local.directory, until, since)
     complete = Timeline()
     damage = commands.take_all(journals, last, complete.take)
     topics = {tp.topic for tp in complete.changes}
@@ -56,9 +55,9 @@ def timeline(
     if first is not None:
         drawn = drawn.since(first)
     # Journals that are named may be of another cluster than the one in the default folder.
-    folder = directory or (None if paths else default_dir())
+    folder = local.directory or (None if paths else default_dir())
     timeouts = {} if folder is None else session_timeouts(folder)
-    if output is Format.json:
+    if local.output is Format.json:
         from ottla.explain.results import timeline_of
 
         print_json(timeline_of(drawn, timeouts, damage))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from ottla.admin.options import Bootstrap, Dir, Output, ask, read_input, usage
+from ottla.admin.connection import Target
+from ottla.admin.options import read_input, usage
 from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.cli.output import Format, ids, print_json, print_table, say_prose
 from ottla.model.printable import plural
@@ -30,7 +31,7 @@ Brokers = Annotated[list[int], Argument(metavar="BROKER...")]
 
 
 @dataclass(kw_only=True)
-class OnSnapshot:
+class OnSnapshot(Target):
     """The options of all events, which are tried on a snapshot of a cluster."""
 
     snapshot: Annotated[
@@ -43,9 +44,6 @@ class OnSnapshot:
     every: Annotated[
         bool, Option("--all", help=f"Print every change, not only the first {SHOWN}")
     ] = False
-    directory: Dir = None
-    bootstrap_server: Bootstrap = None
-    output: Output = Format.table
 
     def after(self, event: "Callable[[WhatIf], None]") -> None:
         """Print what an event would do; Exit(1) if it would do harm."""
@@ -62,16 +60,14 @@ class OnSnapshot:
             raise Exit(EXIT_HARM)
 
     def _taken(self) -> "Snapshot":
-        from ottla.admin.operations import cluster_snapshot
+        from ottla.client import cluster_snapshot
         from ottla.placement import snapshot_file
 
         if self.snapshot is not None:
             if self.save is not None or self.bootstrap_server is not None:
                 raise UsageError("--snapshot: no cluster is asked; leave --save and -b out")
             return snapshot_file.parse(*read_input(self.snapshot, snapshot_file.MAX_BYTES))
-        found = ask(
-            self.directory, self.bootstrap_server, cluster_snapshot.take, timeout_s=TIMEOUT_S
-        )
+        found = self.ask(cluster_snapshot.take, timeout_s=TIMEOUT_S)
         if self.save is not None:
             self.save.write_bytes(msgspec.json.encode(found))
         return found

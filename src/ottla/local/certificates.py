@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ottla.client.error_texts import of_system
-from ottla.local.private_files import PRIVATE, PUBLIC, replace_file
-from ottla.model.errors import OttlaError, StartupError
+from ottla.local.folders import PRIVATE, PUBLIC, replace_file
+from ottla.model.errors import OttlaError, StartupError, of_system
 
 try:
     from cryptography import x509

@@ -7,7 +7,7 @@ alone.
 from collections.abc import Iterator
 from pathlib import Path
 
-from ottla.local.private_files import replace_file
+from ottla.local.folders import replace_file
 from ottla.model.properties import as_properties
 
 HEAD = "# Written by `ottla up --secure` for user {user}. It has a password: keep it to yourself."

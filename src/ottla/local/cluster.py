@@ -28,6 +28,7 @@ from ottla.local.cluster_dir import (
     LocalZooKeeper,
     disk_problem,
 )
+from ottla.local.folders import replace_file
 from ottla.local.fork_process import Start, alone, forking
 from ottla.local.ports import (
     METRICS_LISTENER,
@@ -41,7 +42,6 @@ from ottla.local.ports import (
     port_problem,
     usual_ports_taken,
 )
-from ottla.local.private_files import replace_file
 from ottla.model.errors import ConfigError, ConnectionLostError, OttlaError, StartupError
 from ottla.model.ports import address_text
 from ottla.model.printable import plural

@@ -8,6 +8,9 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from ottla.model import durable_files
+from ottla.model.errors import OttlaError
+
 OF_FILE_SYSTEM = "lost+found"
 """At the top of a file system; for root alone."""
 
@@ -32,3 +35,14 @@ def files_below(
         if deepest is not None and len(here.parts) - top >= deepest:
             folders.clear()
         folders[:] = sorted(name for name in folders if name != OF_FILE_SYSTEM)
+
+
+PRIVATE, PUBLIC = 0o600, 0o644
+
+
+def replace_file(file: Path, data: bytes, mode: int = PRIVATE) -> None:
+    """Replace a file whole; a private one is never open to other users. OttlaError."""
+    try:
+        durable_files.replace_file(file, data, mode)
+    except OSError as error:
+        raise OttlaError(f"cannot write {file}: {error.strerror}") from error

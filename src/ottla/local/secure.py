@@ -19,7 +19,7 @@ from ottla.local import client_files
 from ottla.local.certificates import CertificateFolder
 from ottla.local.cluster_dir import ANY_ADDRESS, ClusterDir, LocalBroker, LocalCluster
 from ottla.local.first_users import put_in_zookeeper, remove_from_zookeeper
-from ottla.local.private_files import replace_file
+from ottla.local.folders import replace_file
 from ottla.local.zookeeper_session import ZooKeeper, asked
 from ottla.model.errors import OttlaError
 from ottla.model.ports import address_text

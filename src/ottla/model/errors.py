@@ -5,6 +5,7 @@ response, once. Asserts are for our own bugs. Codes and retriability are those o
 `Errors`.
 """
 
+import errno
 from collections.abc import Sequence
 from enum import IntEnum
 
@@ -422,3 +423,23 @@ class ServerRefusedError(ConnectionLostError):
 
 class NotABrokerError(ConnectionLostError):
     """The server there does not speak Kafka's protocol, or does not respond at all."""
+
+
+OF_SYSTEM = {
+    errno.ENOENT: "is the name right?",
+    errno.EISDIR: "name a file",
+    errno.ENOTDIR: "name a folder",
+    errno.EACCES: "use an account that may",
+    errno.EPERM: "use an account that may",
+    errno.EROFS: "name another place",
+    errno.ENOSPC: "free some space there and try again",
+    errno.EDQUOT: "free some space there and try again",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+}
+
+
+def of_system(error: OSError) -> str:
+    """Return what the system refused and, where one thing helps, what to do about it."""
+    text = error.strerror or str(error)
+    helps = OF_SYSTEM.get(error.errno or 0)
+    return f"{text}; {helps}" if helps else text

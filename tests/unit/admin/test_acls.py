@@ -1,10 +1,12 @@
 """`ottla acls`: what is typed is checked before anything is asked; what it proposes is right."""
 
 import shlex
+from dataclasses import fields
 
 import pytest
 
 from ottla.admin.commands import acls as commands
+from ottla.admin.connection import Target
 from ottla.admin.operations import acl_text
 from ottla.cli import UsageError
 from ottla.security.acls import (
@@ -42,8 +44,11 @@ from ottla.security.acls import (
     ],
 )
 def test_what_makes_no_sense_is_refused_before_a_broker_is_asked(command, options, says):
+    given = {f.name for f in fields(commands.Named)} & options.keys()
+    named = commands.Named(**{name: options[name] for name in given})
+    rest = {name: value for name, value in options.items() if name not in given}
     with pytest.raises(UsageError) as caught:
-        command(**options)
+        command(Target(), named, **rest)
     assert says in str(caught.value)
 
 

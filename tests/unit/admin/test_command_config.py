@@ -15,7 +15,7 @@ import threading
 
 import pytest
 
-from ottla.admin import cli
+from ottla.cli import main as cli
 from ottla.client import client
 from ottla.console import server
 from ottla.model.errors import OttlaError

@@ -5,9 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.admin.commands.configs import Target, _alter_quotas, _alter_settings, _hint
-from ottla.admin.operations import reassign
-from ottla.client import configs
+from ottla.admin.commands.configs import Whose, _alter_quotas, _alter_settings, _hint
+from ottla.client import configs, reassignments
 from ottla.model.errors import ConnectionLostError, OttlaError, UnsupportedVersionError
 from ottla.model.throttle_settings import LEADER_RATE, THROTTLED_REPLICAS
 from support.fake_client import FakeClient
@@ -129,13 +128,13 @@ def test_throttles_go_from_all_that_answer():
     cluster.settings[4, "1"] = {rate: "5"}
     cluster.settings[2, "t"][replicas] = "0:1"
     cluster.silent = {1}
-    cleared = asyncio.run(reassign.clear_throttles(cluster, ["t"]))
+    cleared = asyncio.run(reassignments.clear_throttles(cluster, ["t"]))
     assert cleared == ([0], ["t"], [1]), "broker 1 does not respond"
     assert cluster.settings[4, "0"] == {"kept": "1"}
     assert cluster.settings[2, "t"] == {"a": "1", "b": "2"}
 
 
-TOPIC_T = Target(configs.TOPIC, "t", {})
+TOPIC_T = Whose(configs.TOPIC, "t", {})
 
 
 def change(cluster, *changes, dry_run=False, target=TOPIC_T):
@@ -205,7 +204,7 @@ class Quotas(FakeClient):
 
 
 def test_quotas_are_numbers_and_changed_in_one_request():
-    broker, alice = Quotas(), Target(None, "", {"user": "alice"})
+    broker, alice = Quotas(), Whose(None, "", {"user": "alice"})
 
     def alter(*changes, dry_run=False):
         return asyncio.run(_alter_quotas(broker, alice, changes, dry_run=dry_run))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.admin.move_progress import described
+from ottla.cli.progress import described
 from ottla.placement.copy_estimate import Estimate, Estimator, Sizes
 
 MB = 1e6

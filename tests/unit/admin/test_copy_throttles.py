@@ -2,8 +2,8 @@
 
 import asyncio
 
-from ottla.admin.operations.copy_throttles import ASK_EVERY_S, CopyThrottles
 from ottla.client import configs
+from ottla.client.copy_progress import ASK_EVERY_S, CopyThrottles
 from ottla.model.errors import ConnectionLostError
 from ottla.model.ids import TopicPartition
 from ottla.model.throttle_settings import FOLLOWER_RATE, LEADER_RATE

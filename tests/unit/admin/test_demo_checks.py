@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla.admin.demo.faults import led_by, most_leaders
-from ottla.admin.demo.flights import number_of
+from ottla.admin.demo.producing import number_of
+from ottla.admin.demo.run import led_by, most_leaders
 from ottla.admin.demo.verifying import problems
 from ottla.admin.demo.watching import (
     NO_BROKER,

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from ottla.admin.commands import top
+from ottla.admin.connection import Target
 from ottla.model.errors import StartupError
 
 CODE = """
@@ -60,7 +61,7 @@ def test_the_screen_of_top_says_which_extra_it_needs(monkeypatch):
     monkeypatch.setitem(sys.modules, "textual", None)
     monkeypatch.setattr(top.sys.stdout, "isatty", lambda: True)
     with pytest.raises(StartupError, match=r"pip install 'ottla\[top\]'"):
-        top.top(bootstrap_server="localhost:1")
+        top.top(Target(bootstrap_server="localhost:1"))
 
 
 @pytest.mark.parametrize("missing", ["jwt", "cryptography"])

@@ -1,6 +1,6 @@
 """Forgotten throttles: which there are while nothing is reassigned, and how they go."""
 
-from ottla.admin.operations.left_over_throttles import forgotten_throttles
+from ottla.client.left_over_throttles import forgotten_throttles
 from ottla.model.throttle_settings import LEASE, RATES, THROTTLED_REPLICAS
 
 RATE = {RATES[0]: "1000", RATES[1]: "1000"}

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ottla.admin.cli import main
-from ottla.cli.manual import pages
+from ottla.cli.main import main
 from ottla.cli.output import readable_json
 from ottla.cli.table import load
 from ottla.client import client
@@ -23,7 +22,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 
 COMMANDS = every_command()
-WITHOUT_OUTPUT = {"demo", "completion", "man", "schema", "history merge", "console"}  # fmt: skip
+WITHOUT_OUTPUT = {"demo", "completion", "schema", "history merge", "console"}  # fmt: skip
 
 
 def test_every_command_has_an_output_and_a_schema():
@@ -239,23 +238,6 @@ def test_quiet_and_verbose(profiles, capsys):
     assert "there is no profile" in run(capsys, "profile", "use", "b", "--quiet")[2]
     told = run(capsys, "topics", "list", "-b", "127.0.0.1:1", "-v")[2]
     assert "MetadataRequest to any broker: " in told
-
-
-def test_man_pages(tmp_path, capsys):
-    assert run(capsys, "man", tmp_path)[0] == 0
-    names = {p.name for p in tmp_path.iterdir()}
-    assert {"ottla.1", "ottla-topics.1", "ottla-topics-create.1"} <= names
-    for name, text in pages():
-        for line in text.splitlines():
-            assert not line.startswith("'"), (name, line)
-            assert not line.startswith(".") or line.split()[0] in (
-                ".TH", ".SH", ".TP", ".PP", ".nf", ".fi",
-            ), (name, line)  # fmt: skip
-        for part in ("NAME", "SYNOPSIS", "DESCRIPTION", "EXIT STATUS", "ENVIRONMENT"):
-            assert f".SH {part}" in text
-    produce = (tmp_path / "ottla-produce.1").read_text()
-    assert "printf \\(aqa=1\\enb=2\\en\\(aq | ottla produce" in produce
-    assert "\\-k, \\-\\-key TEXT" in produce
 
 
 def test_schema(capsys):

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from ottla.admin.operations import reassign
-from ottla.admin.operations.reassign import State
+from ottla.client import reassignments
+from ottla.client.reassignments import State
 from ottla.model.ids import TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -26,7 +26,7 @@ def test_a_broker_that_hears_of_the_end_later_is_asked_again(monkeypatch, known,
     async def replicas_of(_client, _topics):
         return {TP: known.pop(0) if len(known) > 1 else known[0]}
 
-    monkeypatch.setattr(reassign, "in_progress", in_progress)
-    monkeypatch.setattr(reassign, "replicas_of", replicas_of)
-    (found,) = asyncio.run(reassign.progress(None, {TP: (2, 3)}))
+    monkeypatch.setattr(reassignments, "in_progress", in_progress)
+    monkeypatch.setattr(reassignments, "replicas_of", replicas_of)
+    (found,) = asyncio.run(reassignments.progress(None, {TP: (2, 3)}))
     assert found.state is state

@@ -5,7 +5,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.admin.operations.replica_comparison import (
+from ottla.client.replica_comparison import (
     batches_of,
     compare,
     compare_compacted,

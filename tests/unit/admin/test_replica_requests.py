@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from ottla.admin.operations import replica_requests
-from ottla.admin.operations.replica_requests import ReplicaRequests, all_of
+from ottla.client import replica_requests
+from ottla.client.replica_requests import ReplicaRequests, all_of
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import DEBUGGING_CONSUMER, EARLIEST, LATEST

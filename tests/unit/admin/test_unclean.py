@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.admin.operations.unclean import Preview, first_difference
+from ottla.client.unclean_elections import Preview, first_difference
 from ottla.controller.elections import ElectionKind, elect
 from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment
 from ottla.model.ids import TopicPartition

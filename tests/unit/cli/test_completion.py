@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.admin import names
+from ottla.admin import connection
 from ottla.cli import completion, grammar
 from support.commands import every_command
 
@@ -33,7 +33,7 @@ def offered(monkeypatch):
         asked.append((kind, dict(chosen)))
         return NAMES[kind]
 
-    monkeypatch.setattr(names, "names", known)
+    monkeypatch.setattr(connection, "names", known)
     monkeypatch.setenv(grammar.COMPLETE, "bash_complete")
 
     def offered(*words):

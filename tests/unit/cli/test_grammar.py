@@ -8,9 +8,9 @@ from typing import Annotated
 import click
 import pytest
 
-from ottla.admin.cli import main
 from ottla.cli import Argument, Option, UsageError, grammar
 from ottla.cli.declaring import read_plainly
+from ottla.cli.main import main
 from ottla.cli.table import Node, load
 from support.commands import every_command
 
@@ -122,14 +122,14 @@ Usage: ottla example [OPTIONS] KIND [PLACE]...
   Example: ottla x '%k\\n'
 
 Options:
-  --place FOLDER
-  --set TEXT
   -n, --count N        How many  [default: 3; 1<=x<=9]
   -p, --part N
   --colour red|a-blue  [default: red]
   --wait NUMBER        [x>=0]
   -y, --yes
   --keep / --no-keep   Keep it
+  --place FOLDER
+  --set TEXT
   -h, --help           Show this message and exit."""
     )
 

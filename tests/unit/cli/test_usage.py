@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from ottla.admin.cli import main
 from ottla.cli.grammar import walk
+from ottla.cli.main import main
 from ottla.cli.spellings import COMMANDS, OPTIONS
 from ottla.cli.table import load
 from support.commands import every_command

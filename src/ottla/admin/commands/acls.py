@@ -5,9 +5,11 @@ decides by the same rules as a broker.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
-from ottla.admin.options import Bootstrap, Dir, DryRun, Output, Yes, agreed, ask, needs_yes, usage
+from ottla.admin.connection import Target
+from ottla.admin.options import DryRun, Yes, agreed, needs_yes, usage
 from ottla.cli import Argument, Option, UsageError
 from ottla.cli.output import Format, print_result, say
 from ottla.model.printable import plural
@@ -16,26 +18,6 @@ if TYPE_CHECKING:
     from ottla.security.acls import Acl, AclFilter
     from ottla.security.principals import Principal as Who
 
-Topic = Annotated[
-    str | None, Option("--topic", "-t", metavar="NAME", complete="topic", help="Name of a topic")
-]
-Group = Annotated[
-    str | None, Option("--group", metavar="ID", complete="group", help="Name of a group")
-]
-TransactionalId = Annotated[
-    str | None,
-    Option(
-        "--transactional-id",
-        metavar="ID",
-        complete="transaction",
-        help="A transactional id",
-    ),
-]
-Token = Annotated[str | None, Option("--delegation-token", metavar="ID", help="A delegation token")]
-User = Annotated[
-    str | None, Option("--user", metavar="PRINCIPAL", help="Owner of delegation tokens")
-]
-Cluster = Annotated[bool, Option("--cluster", help="The cluster itself")]
 Prefixed = Annotated[
     bool, Option("--prefixed", help="Match all names that begin with the given one")
 ]
@@ -53,18 +35,32 @@ Principal = Annotated[str, Argument(metavar="PRINCIPAL", help="User:NAME, or Use
 HEADS = ("principal", "permission", "operation", "host", "resource", "name", "pattern")
 
 
-class Named(NamedTuple):
-    """The resources that options named."""
+@dataclass(kw_only=True)
+class Named:
+    """The options that name a resource."""
 
-    topic: str | None
-    group: str | None
-    transactional_id: str | None
-    delegation_token: str | None
-    user: str | None
-    cluster: bool
+    topic: Annotated[
+        str | None,
+        Option("--topic", "-t", metavar="NAME", complete="topic", help="Name of a topic"),
+    ] = None
+    group: Annotated[str | None, Option(metavar="ID", complete="group", help="Name of a group")] = (
+        None
+    )
+    transactional_id: Annotated[
+        str | None, Option(metavar="ID", complete="transaction", help="A transactional id")
+    ] = None
+    delegation_token: Annotated[str | None, Option(metavar="ID", help="A delegation token")] = None
+    user: Annotated[str | None, Option(metavar="PRINCIPAL", help="Owner of delegation tokens")] = (
+        None
+    )
+    cluster: Annotated[bool, Option("--cluster", help="The cluster itself")] = False
+
+    @property
+    def names(self) -> list[str | None]:
+        return [self.topic, self.group, self.transactional_id, self.delegation_token, self.user]
 
     def there(self) -> bool:
-        return self.cluster or any(name is not None for name in self[:5])
+        return self.cluster or any(name is not None for name in self.names)
 
     def one(self) -> tuple[int, str]:
         """Return type and name of the resource; UsageError unless one was named."""
@@ -73,7 +69,7 @@ class Named(NamedTuple):
 
         kinds = (acls.TOPIC, acls.GROUP, acls.TRANSACTIONAL_ID, acls.DELEGATION_TOKEN, acls.USER)
         try:
-            return resource_of(list(zip(kinds, self[:5], strict=True)), cluster=self.cluster)
+            return resource_of(list(zip(kinds, self.names, strict=True)), cluster=self.cluster)
         except ValueError as error:
             raise UsageError(str(error)) from None
 
@@ -100,59 +96,48 @@ def _print(output: Format, acls: "Sequence[Acl]", *, executed: bool | None = Non
 
     found = [described(acl) for acl in acls]
     shown = found if executed is None else AclChanges(executed, found)
-    print_result(output, shown, HEADS, [[getattr(f, head) for head in HEADS] for f in found])
+    rows = [
+        (f.principal, f.permission, f.operation, f.host, f.resource, f.name, f.pattern)
+        for f in found
+    ]
+    print_result(output, shown, HEADS, rows)
 
 
 # -- list ---------------------------------------------------------------------------------------
 
 
 def list_command(
+    target: Target,
+    named: Named,
     principal: Annotated[
         str | None, Option("--principal", metavar="PRINCIPAL", help="Only rules of this principal")
     ] = None,
-    topic: Topic = None,
-    group: Group = None,
-    transactional_id: TransactionalId = None,
-    delegation_token: Token = None,
-    user: User = None,
-    cluster: Cluster = False,
     exact: Annotated[
         bool, Option("--exact", help="Leave out rules that match the name by a prefix or *")
     ] = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.client import acls
     from ottla.security.acls import ANY, MATCH, AclFilter
 
-    named = Named(topic, group, transactional_id, delegation_token, user, cluster)
     wanted = named.narrowed(AclFilter(principal=principal), ANY if exact else MATCH)
-    found = ask(directory, bootstrap_server, lambda c: acls.find(c, wanted))
-    _print(output, found)
+    found = target.ask(lambda c: acls.find(c, wanted))
+    _print(target.output, found)
 
 
 # -- add ----------------------------------------------------------------------------------------
 
 
 def add(
+    target: Target,
+    named: Named,
     principal: Principal,
     operation: Operations = None,
-    topic: Topic = None,
-    group: Group = None,
-    transactional_id: TransactionalId = None,
-    delegation_token: Token = None,
-    user: User = None,
-    cluster: Cluster = False,
     prefixed: Prefixed = False,
     host: Host = "*",
     deny: Annotated[
         bool, Option("--deny", help="Deny the operations; this overrides all that allow them")
     ] = False,
     dry_run: DryRun = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.admin.operations import acl_text
     from ottla.client import acls
@@ -167,9 +152,8 @@ def add(
         Pattern,
     )
 
-    named = Named(topic, group, transactional_id, delegation_token, user, cluster)
     kind, name = named.one()
-    if prefixed and (cluster or name == "*"):
+    if prefixed and (named.cluster or name == "*"):
         raise UsageError("--prefixed goes with the beginning of a name")
     operations = usage(acl_text.operation_of, operation or ["All"], "--operation")
     unknown = acl_text.unknown_to(kind, operations)
@@ -179,8 +163,8 @@ def add(
     who = str(_principal(principal))
     rules = [Acl(pattern, Entry(who, host, o, DENY if deny else ALLOW)) for o in operations]
     if not dry_run:
-        ask(directory, bootstrap_server, lambda c: acls.add(c, rules))
-    _print(output, rules, executed=not dry_run)
+        target.ask(lambda c: acls.add(c, rules))
+    _print(target.output, rules, executed=not dry_run)
     say("nothing was changed; drop --dry-run to add them" if dry_run else f"{len(rules)} added")
 
 
@@ -188,31 +172,23 @@ def add(
 
 
 def remove(
+    target: Target,
+    named: Named,
     principal: Annotated[
         str | None, Option("--principal", metavar="PRINCIPAL", help="Only rules of this principal")
     ] = None,
     operation: Operations = None,
-    topic: Topic = None,
-    group: Group = None,
-    transactional_id: TransactionalId = None,
-    delegation_token: Token = None,
-    user: User = None,
-    cluster: Cluster = False,
     prefixed: Prefixed = False,
     host: Annotated[
         str | None, Option("--host", metavar="ADDRESS", help="Only rules for this host")
     ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.admin.operations import acl_text
     from ottla.client import acls
     from ottla.security.acls import LITERAL, PREFIXED, AclFilter
 
-    named = Named(topic, group, transactional_id, delegation_token, user, cluster)
     wanted = named.narrowed(
         AclFilter(principal=principal, host=host), PREFIXED if prefixed else LITERAL
     )
@@ -221,7 +197,7 @@ def remove(
     operations = usage(acl_text.operation_of, operation or [], "--operation")
     found = [
         acl
-        for acl in ask(directory, bootstrap_server, lambda c: acls.find(c, wanted))
+        for acl in target.ask(lambda c: acls.find(c, wanted))
         if not operations or acl.entry.operation in operations
     ]
     if not found:
@@ -231,22 +207,18 @@ def remove(
         for acl in found:
             say(f"to be removed: {acl}")
         agreed(yes, f"Remove {plural(len(found), 'rule')}?", "nothing was removed")
-        ask(directory, bootstrap_server, lambda c: acls.remove(c, found))
-    _print(output, found, executed=bool(found) and not dry_run)
+        target.ask(lambda c: acls.remove(c, found))
+    _print(target.output, found, executed=bool(found) and not dry_run)
 
 
 # -- check --------------------------------------------------------------------------------------
 
 
 def check(
+    target: Target,
+    named: Named,
     principal: Principal,
     operation: Annotated[str, Argument(metavar="OPERATION", help="Read, Write, Describe, …")],
-    topic: Topic = None,
-    group: Group = None,
-    transactional_id: TransactionalId = None,
-    delegation_token: Token = None,
-    user: User = None,
-    cluster: Cluster = False,
     host: Annotated[
         str, Option("--host", metavar="ADDRESS", help="Address of the connection")
     ] = "127.0.0.1",
@@ -262,20 +234,16 @@ def check(
         bool,
         Option("--allow-if-no-acl", help="Assume allow.everyone.if.no.acl.found=true"),
     ] = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.admin.operations import acl_text
     from ottla.client import acls
     from ottla.security.acls import OPERATIONS, AclFilter, Entry, Pattern, allowing, nearest
     from ottla.security.authorizer import AclAuthorizer
 
-    named = Named(topic, group, transactional_id, delegation_token, user, cluster)
     kind, name = named.one()
     (wanted,) = usage(acl_text.operation_of, [operation], "OPERATION")
     who = _principal(principal)
-    found = ask(directory, bootstrap_server, lambda c: acls.find(c, AclFilter(resource_type=kind)))
+    found = target.ask(lambda c: acls.find(c, AclFilter(resource_type=kind)))
     supers = [_principal(text.strip()) for text in super_users.split(";") if text.strip()]
     authorizer = AclAuthorizer(supers, allow_if_no_acl=allow_if_no_acl)
     by_pattern: dict[Pattern, list[Entry]] = {}
@@ -304,4 +272,4 @@ def check(
         rows.append(("nearest rule", f"{near.acl} (another {', '.join(near.differs)})"))
     if fix is not None:
         rows.append(("to allow it", fix))
-    print_result(output, answer, ("", question), rows)
+    print_result(target.output, answer, ("", question), rows)

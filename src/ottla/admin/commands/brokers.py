@@ -6,10 +6,10 @@ Kafka by --bootstrap-server, the others with the cluster that `ottla up` started
 """
 
 import signal
-from pathlib import Path
 from typing import Annotated
 
-from ottla.admin.options import Bootstrap, Dir, Output, agreed, ask, cluster_folder, needs_yes
+from ottla.admin.connection import Local, Target
+from ottla.admin.options import agreed, needs_yes
 from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.cli.output import (
     Format,
@@ -27,6 +27,7 @@ Timeout = Annotated[float, Option(metavar="SECONDS", help="Longest time to wait"
 
 
 def stop(
+    target: Target,
     ids: Ids,
     timeout: Timeout = 60.0,
     leaders_only: Annotated[
@@ -42,31 +43,29 @@ def stop(
     retry_interval_ms: Annotated[
         int, Option(metavar="MS", help="With --leaders-only: time between two attempts", min=0)
     ] = 1000,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.local import brokers
 
     if leaders_only:
         if len(ids) != 1:
             raise UsageError("--leaders-only takes one broker")
-        _move_leaders(ids[0], num_retries, retry_interval_ms, directory, bootstrap_server, output)
+        _move_leaders(target, ids[0], num_retries, retry_interval_ms)
         return
-    if bootstrap_server is not None:
+    if target.bootstrap_server is not None:
         raise UsageError("only processes of --dir can be stopped: use --dir, or --leaders-only")
-    brokers.stop(cluster_folder(directory), ids, timeout, say)
-    _print_done(output, ids, "stopped")
+    brokers.stop(target.folder, ids, timeout, say)
+    _print_done(target, ids, "stopped")
 
 
-def start(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None:
+def start(local: Local, ids: Ids) -> None:
     from ottla.local import brokers
 
-    brokers.start(cluster_folder(directory), ids, say)
-    _print_done(output, ids, "started")
+    brokers.start(local.folder, ids, say)
+    _print_done(local, ids, "started")
 
 
 def restart(
+    local: Local,
     ids: Annotated[list[int] | None, Argument(metavar="[ID...]", complete="broker", min=0)] = None,
     every: Annotated[bool, Option("--all", help="Restart all brokers of the cluster")] = False,
     timeout: Annotated[
@@ -74,14 +73,12 @@ def restart(
         Option(metavar="SECONDS", help="Longest time to wait for replicas to be in sync", min=0),
     ] = 120.0,
     dry_run: Annotated[bool, Option("--dry-run", help="Only print the order of restarts")] = False,
-    directory: Dir = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.local import brokers
 
     if bool(ids) == every:
         raise UsageError("name brokers by their ids, or all of them by --all")
-    folder = cluster_folder(directory)
+    folder = local.folder
     order = brokers.restart_order(folder, ids or [])
     alone = brokers.unavailable_meanwhile(folder, [b.id for b in order])
     if alone:
@@ -90,32 +87,30 @@ def restart(
             f"{alone[0]}), and no leader while its broker restarts"
         )
     if dry_run:
-        if output is not Format.table:
-            _print_done(output, [b.id for b in order], "would be restarted")
+        if local.output is not Format.table:
+            _print_done(local, [b.id for b in order], "would be restarted")
             return
         for broker in order:
             print_line(f"restart broker {broker.id}")
         return
     brokers.restart(folder, order, timeout, say)
-    _print_done(output, [b.id for b in order], "restarted")
+    _print_done(local, [b.id for b in order], "restarted")
 
 
-def kill(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None:
-    _signal(directory, ids, signal.SIGKILL)
-    _print_done(output, ids, "killed")
+def kill(local: Local, ids: Ids) -> None:
+    _signal(local, ids, signal.SIGKILL, "killed")
 
 
-def pause(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None:
-    _signal(directory, ids, signal.SIGSTOP)
-    _print_done(output, ids, "paused")
+def pause(local: Local, ids: Ids) -> None:
+    _signal(local, ids, signal.SIGSTOP, "paused")
 
 
-def resume(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None:
-    _signal(directory, ids, signal.SIGCONT)
-    _print_done(output, ids, "resumed")
+def resume(local: Local, ids: Ids) -> None:
+    _signal(local, ids, signal.SIGCONT, "resumed")
 
 
 def cut(
+    local: Local,
     broker: Annotated[int, Argument(metavar="ID", complete="broker", help="Broker id", min=0)],
     from_: Annotated[
         str,
@@ -126,36 +121,36 @@ def cut(
             help="What to cut it from: `brokers`, `zookeeper`, `all`, or one broker id",
         ),
     ] = "all",
-    directory: Dir = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.local import faults
 
-    faults.cut(cluster_folder(directory), broker, from_, say)
+    faults.cut(local.folder, broker, from_, say)
     say(f"`ottla broker heal` ends it; otherwise it ends after {faults.LASTS_S / 60:g} min")
-    _print_done(output, [broker], "cut")
+    _print_done(local, [broker], "cut")
 
 
-def heal(directory: Dir = None, output: Output = Format.table) -> None:
+def heal(local: Local) -> None:
     from ottla.local import faults
 
-    healed = faults.heal(cluster_folder(directory), say)
-    _print_done(output, healed, "healed")
+    healed = faults.heal(local.folder, say)
+    _print_done(local, healed, "healed")
 
 
-def _signal(directory: Path | None, ids: list[int], number: int) -> None:
+def _signal(local: Local, ids: list[int], number: int, done: str) -> None:
     from ottla.local import brokers
 
-    brokers.send_signal(cluster_folder(directory), ids, number, say)
+    brokers.send_signal(local.folder, ids, number, say)
+    _print_done(local, ids, done)
 
 
-def _print_done(output: Format, ids: list[int], done: str) -> None:
+def _print_done(where: Local | Target, ids: list[int], done: str) -> None:
     from ottla.admin.results import BrokerResult
 
-    print_changes(output, [BrokerResult(broker, done) for broker in ids])
+    print_changes(where.output, [BrokerResult(broker, done) for broker in ids])
 
 
 def drain(
+    target: Target,
     broker: Annotated[int, Argument(metavar="ID", complete="broker", help="Broker id", min=0)],
     throttle: Annotated[
         int | None,
@@ -165,64 +160,48 @@ def drain(
     dry_run: Annotated[
         bool, Option("--dry-run", help="Only print the plan, in Kafka's JSON format")
     ] = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.admin import results
-    from ottla.admin.move_progress import MoveProgress
     from ottla.admin.operations import drain as operation
+    from ottla.cli.progress import MoveProgress
     from ottla.placement import plans
 
     if dry_run:
-        _, proposed = ask(
-            directory, bootstrap_server, lambda client: operation.plan(client, broker)
-        )
+        _, proposed = target.ask(lambda client: operation.plan(client, broker))
         print_line(plans.format_plan(proposed))
         return
     with MoveProgress() as shown:
-        moved = ask(
-            directory,
-            bootstrap_server,
-            lambda client: operation.drain(client, broker, throttle, timeout, say, shown.tell),
+        moved = target.ask(
+            lambda client: operation.drain(client, broker, throttle, timeout, say, shown.tell)
         )
     say(
         f"broker {broker} no longer has replicas; {plural(moved, 'replica')} moved"
         if moved
         else f"broker {broker} has no replicas"
     )
-    if output is Format.json:
+    if target.output is Format.json:
         print_json(results.Drained(broker, moved))
 
 
-def _move_leaders(
-    broker: int,
-    num_retries: int,
-    retry_interval_ms: int,
-    directory: Path | None,
-    bootstrap_server: str | None,
-    output: Format,
-) -> None:
+def _move_leaders(target: Target, broker: int, num_retries: int, retry_interval_ms: int) -> None:
     """Ask the controller to move all leaders off a broker; Exit(1) if some stay.
 
     The broker leads nothing until it has been restarted.
     """
     from ottla.admin.results import ShutDown
-    from ottla.client import controlled_shutdown
+    from ottla.client import elections
     from ottla.model.ids import Partition
 
-    remaining = ask(
-        directory,
-        bootstrap_server,
-        lambda client: controlled_shutdown.shut_down(
+    remaining = target.ask(
+        lambda client: elections.shut_down(
             client, broker, num_retries, retry_interval_ms / 1000,
             lambda left: say(f"{plural(left, 'leader')} left, asking again"),
         ),
         timeout_s=(num_retries + 1) * (retry_interval_ms / 1000 + 30.0),
     )  # fmt: skip
-    if remaining or output is Format.json:
+    if remaining or target.output is Format.json:
         result = ShutDown(broker, Partition.all(remaining))
-        print_result(output, result, ("still led",), [(tp,) for tp in remaining])
+        print_result(target.output, result, ("still led",), [(tp,) for tp in remaining])
     if remaining:
         complain(
             f"ottla broker stop: broker {broker} still leads "
@@ -233,17 +212,16 @@ def _move_leaders(
 
 
 def remove(
+    local: Local,
     broker: Annotated[int, Argument(metavar="ID", complete="broker", help="Broker id", min=0)],
     yes: Annotated[bool, Option("--yes", help="Do not ask for confirmation")] = False,
     timeout: Timeout = 60.0,
-    directory: Dir = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.local import brokers
 
-    folder = cluster_folder(directory)
+    folder = local.folder
     folder.existing().broker(broker)
     needs_yes(yes, f"this removes broker {broker} from {folder}")
     agreed(yes, f"Remove broker {broker} from {folder}?", "nothing was removed")
     brokers.remove(folder, broker, timeout, say)
-    _print_done(output, [broker], "removed")
+    _print_done(local, [broker], "removed")

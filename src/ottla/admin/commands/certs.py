@@ -6,7 +6,7 @@ Invariant: no private key is ever printed.
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ottla.admin.options import Dir, Output, cluster_folder
+from ottla.admin.connection import Local
 from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.cli.output import Format, print_changes, print_result, say
 from ottla.cli.tables import bad, good
@@ -25,10 +25,10 @@ Folder = Annotated[
 Days = Annotated[int, Option(help="Days until it expires", min=1, max=36500)]
 
 
-def _folder(folder: Path | None, directory: Path | None) -> "CertificateFolder":
+def _folder(folder: Path | None, local: Local) -> "CertificateFolder":
     from ottla.local.certificates import CertificateFolder
 
-    return CertificateFolder(folder or cluster_folder(directory).certificates_dir)
+    return CertificateFolder(folder or local.folder.certificates_dir)
 
 
 def _print(output: Format, result: str, *files: Path) -> None:
@@ -38,41 +38,37 @@ def _print(output: Format, result: str, *files: Path) -> None:
 
 
 def init(
+    local: Local,
     folder: Folder = None,
-    directory: Dir = None,
     name: Annotated[str, Option(help="Common name of the CA")] = "Ottla CA",
     days: Days = 3650,
-    output: Output = Format.table,
 ) -> None:
-    certificates = _folder(folder, directory)
+    certificates = _folder(folder, local)
     certificates.create_ca(name, days)
     say(f"CA made: {certificates.ca_pem}; keep {certificates.ca_key} to yourself")
-    _print(output, "created", certificates.ca_pem)
+    _print(local.output, "created", certificates.ca_pem)
 
 
 def issue(
+    local: Local,
     name: Annotated[str, Argument(metavar="NAME", help="Common name, and file name")],
     host: Annotated[
         list[str] | None,
         Option(help="Host name or address of a broker; repeatable [a client's certificate]"),
     ] = None,
     folder: Folder = None,
-    directory: Dir = None,
     days: Days = 397,
-    output: Output = Format.table,
 ) -> None:
-    certificates = _folder(folder, directory)
+    certificates = _folder(folder, local)
     file = certificates.issue(name, host or (), days)
     say(f"{file}: private key and certificate of CN={name} (trust {certificates.ca_pem})")
-    _print(output, "issued", file)
+    _print(local.output, "issued", file)
 
 
-def list_command(
-    folder: Folder = None, directory: Dir = None, output: Output = Format.table
-) -> None:
+def list_command(local: Local, folder: Folder = None) -> None:
     from ottla.admin.results import Certificate
 
-    found = _folder(folder, directory).statuses()
+    found = _folder(folder, local).statuses()
     listed = [
         Certificate(
             s.name,
@@ -95,24 +91,25 @@ def list_command(
         )
         for s in found
     ]
-    print_result(output, listed, ("NAME", "SUBJECT", "HOSTS", "EXPIRES", "DAYS", "STATE"), rows)
+    print_result(
+        local.output, listed, ("NAME", "SUBJECT", "HOSTS", "EXPIRES", "DAYS", "STATE"), rows
+    )
     if any(s.problem for s in found):
         raise Exit(EXIT_FAILED)
 
 
 def rotate(
+    local: Local,
     names: Annotated[
         list[str] | None, Argument(metavar="[NAME...]", help="Names of certificates")
     ] = None,
     every: Annotated[bool, Option("--all", help="Rotate all but the CA's")] = False,
     folder: Folder = None,
-    directory: Dir = None,
     days: Days = 397,
-    output: Output = Format.table,
 ) -> None:
     if bool(names) is every:
         raise UsageError("name certificates, or add --all")
-    certificates = _folder(folder, directory)
+    certificates = _folder(folder, local)
     chosen = names or certificates.names()
     if not chosen:
         raise OttlaError(
@@ -123,4 +120,4 @@ def rotate(
     for name in chosen:
         files.append(certificates.rotate(name, days))
         say(f"{files[-1]}: replaced")
-    _print(output, "replaced", *files)
+    _print(local.output, "replaced", *files)

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ottla.admin.options import Bootstrap, Dir, Output, ask, cluster_folder
+from ottla.admin.connection import Local, Target
 from ottla.cli import Exit, Option, UsageError
 from ottla.cli.output import (
     Format,
@@ -34,10 +34,10 @@ EXIT_FAILED = 1
 
 
 def up(
+    local: Local,
     brokers: Annotated[
         int | None, Option("-n", "--brokers", help="Number of brokers, 1 to 50 [3]", min=1, max=50)
     ] = None,
-    directory: Dir = None,
     port_base: Annotated[
         int | None,
         Option(help="Brokers listen on this port and those after it [9092, or free ones]"),
@@ -74,11 +74,10 @@ def up(
     foreground: Annotated[
         bool, Option("--foreground", help="Stay in the foreground; stop everything on Ctrl-C")
     ] = False,
-    output: Output = Format.table,
 ) -> None:
     from ottla.local import cluster as local_cluster
 
-    folder = cluster_folder(directory)
+    folder = local.folder
     try:
         chosen = local_cluster.parse_settings(settings or [])
     except OttlaError as error:
@@ -94,7 +93,7 @@ def up(
         secure=secure,
     )
     with ended_in_order():
-        _up(folder, wanted, output, foreground=foreground)
+        _up(folder, wanted, local.output, foreground=foreground)
 
 
 def _up(folder: "ClusterDir", wanted: "Wanted", output: Format, *, foreground: bool) -> None:
@@ -136,10 +135,10 @@ def _up(folder: "ClusterDir", wanted: "Wanted", output: Format, *, foreground: b
         say(line)
 
 
-def down(directory: Dir = None, output: Output = Format.table) -> None:
+def down(local: Local) -> None:
     from ottla.local import cluster as local_cluster
 
-    folder = cluster_folder(directory)
+    folder = local.folder
     stopped, forced = local_cluster.down(folder)
     say(
         f"{plural(stopped, 'process', 'processes')} stopped"
@@ -147,21 +146,19 @@ def down(directory: Dir = None, output: Output = Format.table) -> None:
         if stopped
         else f"nothing of {folder} was running"
     )
-    if output is Format.json:
+    if local.output is Format.json:
         from ottla.admin.results import Down
 
         print_json(Down(str(folder), stopped, forced))
 
 
 def status(
+    target: Target,
     watch: Annotated[
         float | None,
         Option(metavar="SECONDS", help="Repeat at this interval, until Ctrl-C", min=0.1),
     ] = None,
     count: Annotated[int | None, Option(help="With --watch: stop after N times", min=1)] = None,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     if count is not None and watch is None:
         raise UsageError("--count goes with --watch")
@@ -171,9 +168,9 @@ def status(
             stack.enter_context(contextlib.suppress(KeyboardInterrupt))
             stack.enter_context(ended_in_order())
         for shown in itertools.count(1):
-            found = _found(directory, bootstrap_server)
+            found = _found(target)
             healthy = found.healthy
-            _show_status(found, output, watched=watch is not None)
+            _show_status(found, target.output, watched=watch is not None)
             if watch is None or shown == count:
                 break
             time.sleep(watch)
@@ -181,14 +178,12 @@ def status(
         raise Exit(EXIT_FAILED)
 
 
-def _found(directory: Path | None, bootstrap_server: str | None) -> "Status":
-    from ottla.admin.connection import where
+def _found(target: Target) -> "Status":
     from ottla.admin.operations import status as cluster_status
 
-    cluster = where(bootstrap_server, directory)
-    if cluster.address is None:
-        return cluster_status.of_folder(cluster.folder)
-    return ask(directory, bootstrap_server, cluster_status.ask)
+    if target.where.address is None:
+        return cluster_status.of_folder(target.where.folder)
+    return target.ask(cluster_status.ask)
 
 
 def _show_status(found: "Status", output: Format, *, watched: bool) -> None:

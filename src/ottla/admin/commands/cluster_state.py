@@ -6,24 +6,15 @@ finds something.
 
 from typing import TYPE_CHECKING, Annotated
 
-from ottla.admin.options import (
-    Bootstrap,
-    Dir,
-    DryRun,
-    Output,
-    Yes,
-    agreed,
-    ask,
-    needs_yes,
-    read_input,
-)
+from ottla.admin.connection import Connection, Target
+from ottla.admin.options import DryRun, Yes, agreed, needs_yes, read_input
 from ottla.cli import Argument, Exit, Option
 from ottla.cli.output import Format, print_result, say
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:
-    from ottla.admin.operations.cluster_state import ClusterState, Step
     from ottla.client.client import Client
+    from ottla.client.cluster_state import ClusterState, Step
 
 EXIT_DIFFERENT = 1
 File = Annotated[
@@ -32,12 +23,10 @@ File = Annotated[
 SnapshotOutput = Annotated[Format, Option("--output", help="Format; diff and apply read json")]
 
 
-def snapshot(
-    directory: Dir = None, bootstrap_server: Bootstrap = None, output: SnapshotOutput = Format.json
-) -> None:
-    from ottla.admin.operations import cluster_state
+def snapshot(target: Connection, output: SnapshotOutput = Format.json) -> None:
+    from ottla.client import cluster_state
 
-    found = ask(directory, bootstrap_server, cluster_state.taken)
+    found = target.ask(cluster_state.taken)
     rows = [
         (
             name,
@@ -55,12 +44,13 @@ def snapshot(
 
 
 def _read(name: str) -> "ClusterState":
-    from ottla.admin.operations import cluster_state
+    from ottla.client import cluster_state
 
     return cluster_state.parse(*read_input(name, cluster_state.MAX_BYTES))
 
 
 def diff(
+    target: Target,
     before: File,
     after: Annotated[
         str | None, Argument(metavar="FILE", help="A second file [default: the cluster as it is]")
@@ -68,17 +58,14 @@ def diff(
     without_groups: Annotated[
         bool, Option("--without-groups", help="Leave out group offsets")
     ] = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
-    from ottla.admin.operations import cluster_state
+    from ottla.client import cluster_state
 
     old = _read(before)
-    new = ask(directory, bootstrap_server, cluster_state.taken) if after is None else _read(after)
+    new = target.ask(cluster_state.taken) if after is None else _read(after)
     found = list(cluster_state.differences(old, new, with_groups=not without_groups))
     rows = [(d.what, d.name, _shown(d.before), _shown(d.after)) for d in found]
-    print_result(output, found, ("what", "name", "before", "after"), rows)
+    print_result(target.output, found, ("what", "name", "before", "after"), rows)
     say(f"{plural(len(found), 'difference')}")
     if found:
         raise Exit(EXIT_DIFFERENT)
@@ -91,17 +78,15 @@ def _shown(value: object) -> str | None:
 
 
 def apply(
+    target: Target,
     file: File,
     delete: Annotated[
         bool, Option("--delete", help="Also delete topics that are not in the file")
     ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
-    from ottla.admin.operations import cluster_state
+    from ottla.client import cluster_state
 
     wanted = _read(file)
     needs_yes(yes or dry_run, "the cluster would be changed")
@@ -111,19 +96,15 @@ def apply(
         found = await cluster_state.apply(client, wanted, now, delete=delete, dry_run=True)
         return now, found
 
-    now, steps = ask(directory, bootstrap_server, plan)
+    now, steps = target.ask(plan)
     if steps and not dry_run:
         if not yes:
             for step in steps:
                 say(f"{step.kind} {step.name}: {step.done}")
         agreed(yes, f"Make {plural(len(steps), 'change')}?", "nothing was changed")
-        ask(
-            directory,
-            bootstrap_server,
-            lambda c: cluster_state.apply(c, wanted, now, delete=delete, dry_run=False),
-        )
-    if steps or output is Format.json:
+        target.ask(lambda c: cluster_state.apply(c, wanted, now, delete=delete, dry_run=False))
+    if steps or target.output is Format.json:
         rows = [(step.kind, step.name, step.done) for step in steps]
-        print_result(output, steps, ("step", "name", "details"), rows)
+        print_result(target.output, steps, ("step", "name", "details"), rows)
     count = plural(len(steps), "change")
     say(f"{count} would be made; nothing was changed" if dry_run else f"{count} made")

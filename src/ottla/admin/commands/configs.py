@@ -6,12 +6,13 @@ names the key, the reason and the way out.
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from ottla.admin.options import Bootstrap, Dir, Output, ask
+from ottla.admin.connection import Target
 from ottla.cli import Argument, Option, UsageError
-from ottla.cli.output import Format, print_result, say
+from ottla.cli.output import print_result, say
 from ottla.model.errors import OttlaError
 from ottla.model.printable import did_you_mean
 
@@ -19,40 +20,11 @@ if TYPE_CHECKING:
     from ottla.client.client import Client
     from ottla.client.configs import Change, Setting
 
-Topic = Annotated[
-    str | None,
-    Option("--topic", "-t", metavar="NAME", help="Settings of a topic", complete="topic"),
-]
-Broker = Annotated[
-    int | None, Option("--broker", metavar="ID", help="Settings of a broker", complete="broker")
-]
-BrokerDefaults = Annotated[
-    bool, Option("--broker-defaults", help="Settings of all brokers: their dynamic defaults")
-]
-User = Annotated[str | None, Option("--user", metavar="NAME", help="Quotas of a user")]
-UserDefaults = Annotated[
-    bool, Option("--user-defaults", help="Quotas of all users without their own")
-]
-ClientId = Annotated[
-    str | None,
-    Option(
-        "--client-id", metavar="NAME", help="Quotas of a client id; with --user, of both together"
-    ),
-]
-ClientDefaults = Annotated[
-    bool, Option("--client-defaults", help="Quotas of all client ids without their own")
-]
-Ip = Annotated[str | None, Option("--ip", metavar="ADDRESS", help="Quotas of an address")]
-IpDefaults = Annotated[
-    bool, Option("--ip-defaults", help="Quotas of all addresses without their own")
-]
-
-
 HIDDEN = "(hidden)"
 MOST_FILE_BYTES = 1_048_576
 
 
-class Target(NamedTuple):
+class Whose(NamedTuple):
     """Whose settings: of a topic or broker (`kind`, `name`), or quotas of an `entity`."""
 
     kind: int | None
@@ -76,102 +48,115 @@ class Target(NamedTuple):
         return client_quotas.shown(self.entity)
 
 
-def _target(
-    topic: str | None,
-    broker: int | None,
-    broker_defaults: bool,
-    *parts: tuple[str, str | None, bool],
-) -> Target | None:
-    """Return whose settings are meant, None where no entity is named."""
-    from ottla.client import configs
+@dataclass(kw_only=True)
+class Entity:
+    """The options that say whose settings or quotas are meant."""
 
-    if topic == "" or (broker is not None and broker < 0):
-        raise UsageError("--topic takes a name, --broker a number from 0 on")
-    for part, name, default in parts:
-        others = f"--{part.removesuffix('-id')}-defaults"
-        if name is not None and default:
-            raise UsageError(f"--{part} is one, {others} all others: choose")
-        if name == "":
-            raise UsageError(f"--{part} is empty; all that are not named are {others}")
-    entity = {part: name for part, name, default in parts if name is not None or default}
-    if "ip" in entity and len(entity) > 1:
-        raise UsageError("an address stands alone: no user and no client id beside --ip")
-    named = [
-        Target(kind, name, {})
-        for kind, name, there in (
-            (configs.TOPIC, topic or "", topic is not None),
-            (configs.BROKER, str(broker), broker is not None),
-            (configs.BROKER, configs.ALL_BROKERS, broker_defaults),
+    topic: Annotated[
+        str | None,
+        Option("--topic", "-t", metavar="NAME", help="Settings of a topic", complete="topic"),
+    ] = None
+    broker: Annotated[
+        int | None, Option(metavar="ID", help="Settings of a broker", complete="broker")
+    ] = None
+    broker_defaults: Annotated[
+        bool, Option("--broker-defaults", help="Settings of all brokers: their dynamic defaults")
+    ] = False
+    user: Annotated[str | None, Option(metavar="NAME", help="Quotas of a user")] = None
+    user_defaults: Annotated[
+        bool, Option("--user-defaults", help="Quotas of all users without their own")
+    ] = False
+    client_id: Annotated[
+        str | None,
+        Option(metavar="NAME", help="Quotas of a client id; with --user, of both together"),
+    ] = None
+    client_defaults: Annotated[
+        bool, Option("--client-defaults", help="Quotas of all client ids without their own")
+    ] = False
+    ip: Annotated[str | None, Option(metavar="ADDRESS", help="Quotas of an address")] = None
+    ip_defaults: Annotated[
+        bool, Option("--ip-defaults", help="Quotas of all addresses without their own")
+    ] = False
+
+    def whose(self) -> Whose | None:
+        """Return whose settings are meant, None where no entity is named."""
+        from ottla.client import configs
+
+        topic, broker = self.topic, self.broker
+        if topic == "" or (broker is not None and broker < 0):
+            raise UsageError("--topic takes a name, --broker a number from 0 on")
+        parts = (
+            ("user", self.user, self.user_defaults),
+            ("client-id", self.client_id, self.client_defaults),
+            ("ip", self.ip, self.ip_defaults),
         )
-        if there
-    ]
-    if entity:
-        named.append(Target(None, "", entity))
-    if len(named) > 1:
-        raise UsageError(f"{named[0]} and {named[1]}: one command is for one of them")
-    return named[0] if named else None
+        for part, name, default in parts:
+            others = f"--{part.removesuffix('-id')}-defaults"
+            if name is not None and default:
+                raise UsageError(f"--{part} is one, {others} all others: choose")
+            if name == "":
+                raise UsageError(f"--{part} is empty; all that are not named are {others}")
+        entity = {part: name for part, name, default in parts if name is not None or default}
+        if "ip" in entity and len(entity) > 1:
+            raise UsageError("an address stands alone: no user and no client id beside --ip")
+        named = [
+            Whose(kind, name, {})
+            for kind, name, there in (
+                (configs.TOPIC, topic or "", topic is not None),
+                (configs.BROKER, str(broker), broker is not None),
+                (configs.BROKER, configs.ALL_BROKERS, self.broker_defaults),
+            )
+            if there
+        ]
+        if entity:
+            named.append(Whose(None, "", entity))
+        if len(named) > 1:
+            raise UsageError(f"{named[0]} and {named[1]}: one command is for one of them")
+        return named[0] if named else None
 
 
 # -- describe -----------------------------------------------------------------------------------
 
 
 def describe(
+    target: Target,
+    entity: Entity,
     keys: Annotated[
         list[str] | None,
         Argument(metavar="[KEY]...", help="Only these settings, also if they have their default"),
     ] = None,
-    topic: Topic = None,
-    broker: Broker = None,
-    broker_defaults: BrokerDefaults = False,
-    user: User = None,
-    user_defaults: UserDefaults = False,
-    client_id: ClientId = None,
-    client_defaults: ClientDefaults = False,
-    ip: Ip = None,
-    ip_defaults: IpDefaults = False,
     quotas: Annotated[bool, Option("--quotas", help="All quotas")] = False,
     every: Annotated[bool, Option("--all", help="Also show Kafka's defaults")] = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
-    target = _target(
-        topic,
-        broker,
-        broker_defaults,
-        ("user", user, user_defaults),
-        ("client-id", client_id, client_defaults),
-        ("ip", ip, ip_defaults),
-    )
-    if quotas == (target is not None):
+    whose = entity.whose()
+    if quotas == (whose is not None):
         raise UsageError(
             "say whose settings: --topic, --broker, --broker-defaults, --user, --client-id, --ip "
             "or --quotas"
         )
     wanted = list(dict.fromkeys(keys or ()))
-    if target is None or target.kind is None:
-        entity = None if target is None else target.entity
-        _describe_quotas(entity, wanted, directory, bootstrap_server, output)
+    if whose is None or whose.kind is None:
+        _describe_quotas(target, None if whose is None else whose.entity, wanted)
         return
     from ottla.client import configs
 
-    kind, name = target.kind, target.name
-    found = ask(directory, bootstrap_server, lambda c: configs.settings(c, kind, name))
+    kind, name = whose.kind, whose.name
+    found = target.ask(lambda c: configs.settings(c, kind, name))
     if wanted:
         known = {s.key: s for s in found}
         for key in wanted:
             if key not in known:
-                raise OttlaError(f"{target} has no setting {key}{did_you_mean(key, known)}")
+                raise OttlaError(f"{whose} has no setting {key}{did_you_mean(key, known)}")
         found = [known[key] for key in wanted]
     elif not every:
         found = [s for s in found if s.source != configs.SOURCES[5]]
     rows = [(s.key, _value(s), s.source, s.type, _notes(s)) for s in found]
     print_result(
-        output,
-        configs.Described(target.named, found, []),
+        target.output,
+        configs.Described(whose.named, found, []),
         ("key", "value", "source", "type", ""),
         rows,
-        title=str(target),
+        title=str(whose),
     )
 
 
@@ -185,15 +170,11 @@ def _notes(setting: "Setting") -> str:
 
 
 def _describe_quotas(
-    entity: dict[str, str | None] | None,
-    keys: Sequence[str],
-    directory: Path | None,
-    address: str | None,
-    output: Format,
+    target: Target, entity: dict[str, str | None] | None, keys: Sequence[str]
 ) -> None:
     from ottla.client import client_quotas, configs
 
-    found = ask(directory, address, lambda c: client_quotas.describe(c, entity))
+    found = target.ask(lambda c: client_quotas.describe(c, entity))
     rows = [
         (*(_part(quota.entity, part) for part in client_quotas.PARTS), key, _number(value))
         for quota in found
@@ -201,7 +182,7 @@ def _describe_quotas(
         if not keys or key in keys
     ]
     print_result(
-        output,
+        target.output,
         configs.Described(entity, [], found),
         (*client_quotas.PARTS, "quota", "per second"),
         rows,
@@ -227,15 +208,8 @@ Pairs = list[str] | None
 
 
 def alter(
-    topic: Topic = None,
-    broker: Broker = None,
-    broker_defaults: BrokerDefaults = False,
-    user: User = None,
-    user_defaults: UserDefaults = False,
-    client_id: ClientId = None,
-    client_defaults: ClientDefaults = False,
-    ip: Ip = None,
-    ip_defaults: IpDefaults = False,
+    target: Target,
+    entity: Entity,
     set_: Annotated[
         Pairs,
         Option(
@@ -258,19 +232,9 @@ def alter(
     dry_run: Annotated[
         bool, Option("--dry-run", help="Have brokers check the change, without making it")
     ] = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
-    target = _target(
-        topic,
-        broker,
-        broker_defaults,
-        ("user", user, user_defaults),
-        ("client-id", client_id, client_defaults),
-        ("ip", ip, ip_defaults),
-    )
-    if target is None:
+    whose = entity.whose()
+    if whose is None:
         raise UsageError(
             "say whose settings: --topic, --broker, --broker-defaults, --user, --client-id or --ip"
         )
@@ -279,35 +243,35 @@ def alter(
     changes = _changes([*(set_ or ()), *_of_file(set_file)], delete, append, subtract)
 
     async def question(client: "Client") -> Mapping[str, str | float | None]:
-        if target.kind is None:
-            return await _alter_quotas(client, target, changes, dry_run=dry_run)
-        return await _alter_settings(client, target, changes, dry_run=dry_run)
+        if whose.kind is None:
+            return await _alter_quotas(client, whose, changes, dry_run=dry_run)
+        return await _alter_settings(client, whose, changes, dry_run=dry_run)
 
-    before = ask(directory, bootstrap_server, question)
+    before = target.ask(question)
     changed = [
         configs.Changed(
-            c.key, was := before.get(c.key), VERBS[c.operation], _printed(target, c, was)
+            c.key, was := before.get(c.key), VERBS[c.operation], _printed(whose, c, was)
         )
         for c in changes
     ]
     print_result(
-        output,
-        configs.Altered(target.named, not dry_run, changed),
+        target.output,
+        configs.Altered(whose.named, not dry_run, changed),
         ("key", "before", "", "value"),
         [(c.key, c.before, c.operation, c.value) for c in changed],
-        title=str(target),
+        title=str(whose),
     )
-    say("valid; nothing was changed: drop --dry-run" if dry_run else f"{target} altered")
+    say("valid; nothing was changed: drop --dry-run" if dry_run else f"{whose} altered")
 
 
-def _printed(target: Target, change: "Change", before: object) -> str | None:
+def _printed(whose: Whose, change: "Change", before: object) -> str | None:
     """Return a change's value, but not a password. `before`: the value that was in force."""
     from ottla.client import configs
     from ottla.model.config import base_name
     from ottla.model.config_keys import broker_keys
 
     value = change.value
-    key = broker_keys().get(base_name(change.key)) if target.kind == configs.BROKER else None
+    key = broker_keys().get(base_name(change.key)) if whose.kind == configs.BROKER else None
     secret = before == HIDDEN or (key is not None and key.type == "password")
     return HIDDEN if secret and value is not None else value
 
@@ -350,32 +314,30 @@ def _changes(set_: Pairs, delete: Pairs, append: Pairs, subtract: Pairs) -> "lis
     return changes
 
 
-def _check_deleted(
-    target: Target, changes: "Sequence[Change]", there: Mapping[str, object]
-) -> None:
+def _check_deleted(whose: Whose, changes: "Sequence[Change]", there: Mapping[str, object]) -> None:
     """Refuse to delete what is not set: a slip of the keyboard, for Kafka's tool too."""
     from ottla.client.configs import DELETE
 
     for change in changes:
         if change.operation == DELETE and change.key not in there:
             raise OttlaError(
-                f"{change.key} is not set on {target}{did_you_mean(change.key, there)}; nothing "
+                f"{change.key} is not set on {whose}{did_you_mean(change.key, there)}; nothing "
                 f"was changed; what is set on it: {', '.join(sorted(there)) or 'nothing'}"
             )
 
 
 async def _alter_settings(
-    client: "Client", target: Target, changes: "Sequence[Change]", *, dry_run: bool
+    client: "Client", whose: Whose, changes: "Sequence[Change]", *, dry_run: bool
 ) -> dict[str, str | None]:
     """Change a topic or broker; return what was in force before."""
     from ottla.client import configs
 
-    assert target.kind is not None
-    known = {s.key: s for s in await configs.settings(client, target.kind, target.name)}
-    own = configs.own_source(target.kind, target.name)
-    _check_deleted(target, changes, {key: s for key, s in known.items() if s.source == own})
+    assert whose.kind is not None
+    known = {s.key: s for s in await configs.settings(client, whose.kind, whose.name)}
+    own = configs.own_source(whose.kind, whose.name)
+    _check_deleted(whose, changes, {key: s for key, s in known.items() if s.source == own})
     try:
-        await configs.apply(client, target.kind, target.name, changes, validate_only=dry_run)
+        await configs.apply(client, whose.kind, whose.name, changes, validate_only=dry_run)
     except OttlaError as error:
         hints = [h for c in changes if (h := _hint(c, known))]
         raise type(error)("; ".join([str(error), *hints])) from error
@@ -398,7 +360,7 @@ def _hint(change: "Change", known: "Mapping[str, Setting]") -> str | None:
 
 
 async def _alter_quotas(
-    client: "Client", target: Target, changes: "Sequence[Change]", *, dry_run: bool
+    client: "Client", whose: Whose, changes: "Sequence[Change]", *, dry_run: bool
 ) -> dict[str, float]:
     """Change quotas; return what they were."""
     from ottla.client import client_quotas
@@ -410,16 +372,16 @@ async def _alter_quotas(
             raise OttlaError(f"{change.key}: a quota is a number, no list: use --set or --delete")
         if change.operation == SET:
             wanted[change.key] = _quota(change.key, change.value)
-    found = await client_quotas.describe(client, target.entity)
+    found = await client_quotas.describe(client, whose.entity)
     there = found[0].values if found else {}
-    _check_deleted(target, changes, there)
+    _check_deleted(whose, changes, there)
     removed = [c.key for c in changes if c.operation == DELETE]
     try:
-        await client_quotas.alter(client, target.entity, wanted, removed, validate_only=dry_run)
+        await client_quotas.alter(client, whose.entity, wanted, removed, validate_only=dry_run)
     except OttlaError as error:
-        keys = client_quotas.known_keys(target.entity)
+        keys = client_quotas.known_keys(whose.entity)
         unknown = [key for key in wanted if key not in keys]
-        way_out = f"; the quotas of {target} are {', '.join(keys)}" if unknown else ""
+        way_out = f"; the quotas of {whose} are {', '.join(keys)}" if unknown else ""
         raise type(error)(f"{error}{way_out}") from error
     return {key: _number(value) for key, value in there.items()}
 

@@ -9,23 +9,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from ottla.admin.options import (
-    Bootstrap,
-    Dir,
-    Output,
-    Yes,
-    ZooKeeperConfig,
-    agreed,
-    ask,
-    needs_yes,
-    usage,
-)
+from ottla.admin.connection import Target
+from ottla.admin.options import Yes, ZooKeeperConfig, agreed, needs_yes, usage
 from ottla.cli import Exit, Option, UsageError
 from ottla.cli.output import Format, complain, print_json, print_line, print_prose, print_table, say
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:
-    from ottla.admin.diagnosis.facts import Facts, Finding
+    from ottla.admin.diagnosis.facts import Finding
     from ottla.admin.results import Diagnosis
 
 EXIT_WRONG = 1
@@ -38,6 +29,7 @@ EXTRA_S = 120.0
 
 
 def doctor(
+    target: Target,
     fix: Annotated[
         list[str] | None,
         Option(metavar="FINDING", help="Apply the fix of this finding; repeatable"),
@@ -63,12 +55,9 @@ def doctor(
     ] = None,
     zookeeper_config: ZooKeeperConfig = None,
     yes: Yes = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
-    from ottla.admin.connection import where
     from ottla.admin.diagnosis import asking
+    from ottla.admin.diagnosis.rules import judged
     from ottla.admin.operations.typed_values import parse_duration
 
     (watch_ms,) = usage(parse_duration, [watch or UNSETTLED], "--for")
@@ -77,8 +66,7 @@ def doctor(
         raise UsageError(f"--for {watch}: at most {MOST_S / 3600:.0f}h")
     if fix:
         needs_yes(yes, "a fix changes the cluster")
-    named = where(bootstrap_server, directory)
-    local = None if named.address is not None else named.folder
+    local = target.where.folder if target.where.address is None else None
     cluster = None if local is None else local.existing()
     settings: Mapping[str, str] = {}
     if zookeeper_config is not None:
@@ -96,18 +84,16 @@ def doctor(
         made_here=cluster is not None and not cluster.zookeeper.external,
     )
 
-    facts = ask(
-        directory,
-        bootstrap_server,
+    facts = target.ask(
         lambda client: asking.ask(client, asked),
         timeout_s=watch_ms / 1000 + EXTRA_S,
     )
     if local is not None and cluster is not None:
         facts.disk = local.disk_problem(cluster) or ""
     found = judged(facts)
-    if output is Format.json:
+    if target.output is Format.json:
         print_json(_diagnosis(found, facts.not_asked))
-    elif output is Format.tsv:
+    elif target.output is Format.tsv:
         print_table(
             ("severity", "finding", "evidence", "fix"),
             [(f.severity, f.name, f.evidence, f.fix) for f in found],
@@ -117,23 +103,12 @@ def doctor(
     for line in facts.not_asked:
         say(f"not asked: {line}")
     if fix:
-        options = [] if directory is None else ["--dir", str(directory)]
-        if bootstrap_server is not None:
-            options = ["--bootstrap-server", bootstrap_server]
+        options = [] if target.directory is None else ["--dir", str(target.directory)]
+        if target.bootstrap_server is not None:
+            options = ["--bootstrap-server", target.bootstrap_server]
         _mend(found, fix, options, yes=yes)
     elif any(strict or f.severity != "risk" for f in found):
         raise Exit(EXIT_WRONG)
-
-
-def judged(facts: "Facts") -> "list[Finding]":
-    """Return the findings of all rules, the worst first."""
-    from ottla.admin.diagnosis import brokers, clients, replicas
-    from ottla.admin.diagnosis.facts import Severity
-
-    rooms = (brokers, replicas, clients)
-    order = list(Severity)
-    found = [finding for room in rooms for finding in room.findings(facts)]
-    return sorted(found, key=lambda finding: order.index(finding.severity))
 
 
 def _diagnosis(found: "Sequence[Finding]", not_asked: Sequence[str]) -> "Diagnosis":

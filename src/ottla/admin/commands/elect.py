@@ -9,26 +9,17 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-from ottla.admin.options import (
-    Bootstrap,
-    Dir,
-    DryRun,
-    Output,
-    agreed,
-    ask,
-    needs_yes,
-    read_input,
-    usage,
-)
+from ottla.admin.connection import Target
+from ottla.admin.options import DryRun, agreed, needs_yes, read_input, usage
 from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.cli.output import Format, complain, print_result, say
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:
-    from ottla.admin.operations.unclean import Preview
     from ottla.admin.results import Elected
     from ottla.client.client import Client
     from ottla.client.elections import Balance, Outcome
+    from ottla.client.unclean_elections import Preview
     from ottla.model.ids import TopicPartition
 
 SHOWN = 20
@@ -41,6 +32,7 @@ KIND_HELP = (
 
 
 def elect(
+    target: Target,
     kind: Annotated[str, Argument(metavar="preferred|unclean", help=KIND_HELP)],
     partitions: Annotated[
         list[str] | None,
@@ -60,12 +52,9 @@ def elect(
         False
     ),
     dry_run: DryRun = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
-    from ottla.admin.operations.unclean import leaders
     from ottla.client import elections as electing
+    from ottla.client.unclean_elections import leaders
     from ottla.placement.plans import MAX_PLAN_BYTES, parse_partition, parse_partitions
 
     if kind not in tuple(electing.Kind):
@@ -85,7 +74,7 @@ def elect(
     timeout_s = electing.TIMEOUT_MS / 1000 + 5
     previews: dict[TopicPartition, Preview] = {}
     if unclean:
-        previews = ask(directory, bootstrap_server, partial(_look, wanted), timeout_s=timeout_s)
+        previews = target.ask(partial(_look, wanted), timeout_s=timeout_s)
         _print_previews(list(previews.values()))
         if previews and not dry_run:
             agreed(
@@ -105,10 +94,10 @@ def elect(
         led = await leaders(client, hoped) if hoped else {}
         return found, await electing.balance(client, elected) if elected else None, led
 
-    found, balance, led = ask(directory, bootstrap_server, run, timeout_s=timeout_s)
-    if found or output is Format.json:
+    found, balance, led = target.ask(run, timeout_s=timeout_s)
+    if found or target.output is Format.json:
         print_result(
-            output,
+            target.output,
             [_elected(o, previews.get(o.partition), led) for o in found],
             ("partition", "result", ""),
             [(o.partition, o.result, o.problem or "") for o in found],
@@ -134,7 +123,7 @@ def elect(
 async def _look(
     partitions: "Sequence[TopicPartition] | None", client: "Client"
 ) -> "dict[TopicPartition, Preview]":
-    from ottla.admin.operations.unclean import previews
+    from ottla.client.unclean_elections import previews
 
     return {p.partition: p for p in await previews(client, partitions)}
 

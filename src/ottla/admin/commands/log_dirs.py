@@ -6,7 +6,8 @@ the exit code is 1.
 
 from typing import TYPE_CHECKING, Annotated
 
-from ottla.admin.options import Bootstrap, Dir, Output, ask, usage
+from ottla.admin.connection import Target
+from ottla.admin.options import usage
 from ottla.cli import Argument, Exit, Option
 from ottla.cli.output import Format, complain, print_result, say
 from ottla.model.errors import OttlaError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 def log_dirs(
+    target: Target,
     topics: Annotated[
         list[str] | None,
         Argument(metavar="[TOPIC]...", complete="topic", help="Only replicas of these topics"),
@@ -25,9 +27,6 @@ def log_dirs(
         str | None,
         Option(metavar="ID[,ID…]", help="Only these brokers [default: all that are alive]"),
     ] = None,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.client import log_dirs as dirs
     from ottla.client import topics as listing
@@ -44,7 +43,7 @@ def log_dirs(
             )
         return await dirs.describe(client, chosen, topics or ())
 
-    found = ask(directory, bootstrap_server, run)
+    found = target.ask(run)
     rows = []
     for one in found.dirs:
         here = [r for r in found.replicas if (r.broker, r.path) == (one.broker, one.path)]
@@ -66,7 +65,7 @@ def log_dirs(
         ],
     )  # fmt: skip
     print_result(
-        output,
+        target.output,
         result,
         ("broker", "log dir", "replicas", "arriving", "MB", "free MB", "of MB", ""),
         [
@@ -75,7 +74,7 @@ def log_dirs(
             for d in result.dirs
         ],
     )  # fmt: skip
-    if output is not Format.json:
+    if target.output is not Format.json:
         for r in sorted(moving):
             say(f"{r.partition} on broker {r.broker} moves to {r.path}: {_to_go(r.lag)}")
     for broker in found.silent:

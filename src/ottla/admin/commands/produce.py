@@ -9,18 +9,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ottla.admin.options import (
-    Bootstrap,
-    Dir,
-    DryRun,
-    Output,
-    TopicArgument,
-    TopicOption,
-    ask,
-    one_topic,
-)
+from ottla.admin.connection import Target
+from ottla.admin.options import DryRun, TopicArgument, TopicOption, one_topic, usage
 from ottla.cli import Option, UsageError
-from ottla.cli.output import Format, print_changes, say
+from ottla.cli.output import print_changes, say
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
 
@@ -55,31 +47,6 @@ class Compression(StrEnum):
     zstd = "zstd"
 
 
-@dataclass(slots=True)
-class Wanted:
-    """What the command line asked for."""
-
-    topic: str
-    form: InputForm = InputForm.lines
-    template: str | None = None
-    key_separator: str | None = None
-    key: bytes | None = None
-    key_field: str | None = None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-    tombstone: bool = False
-    null: bytes | None = None
-    partition: int | None = None
-    keep_partitions: bool = False
-    timestamp: int | None = None
-    files: tuple[Path, ...] = ()
-    values: tuple[Path, ...] = ()
-    acks: int = -1
-    timeout_s: float = 120
-    codec: int = 0
-    sticky: bool = True
-    dry_run: bool = False
-
-
 def _acks(text: str) -> int:
     try:
         return {"all": -1, "-1": -1, "0": 0, "1": 1}[text]
@@ -98,127 +65,106 @@ def _given(text: str | None) -> bytes | None:
     return None if text is None else text.encode(errors="surrogateescape")
 
 
-InputFormOption = Annotated[
-    InputForm, Option("--input", help="lines, or json: one object per line (RECORDS.md)")
-]
-Template = Annotated[
-    str | None,
-    Option("--format", "-f", help="Format of a record, such as '%k=%v\\n'"),
-]
-KeySeparator = Annotated[str | None, Option(help="Text between key and value [no keys]")]
-Key = Annotated[str | None, Option("--key", "-k", help="Key of all records")]
-KeyField = Annotated[
-    str | None, Option(metavar="NAME", help="Take the key from this field of JSON values")
-]
-Header = Annotated[
-    list[str] | None,
-    Option("--header", "-H", metavar="NAME=VALUE", help="Header of each record; repeatable"),
-]
-Tombstone = Annotated[
-    bool, Option("--tombstone", help="Produce null values, for --key or for the key on each line")
-]
-Null = Annotated[str | None, Option("--null", metavar="TEXT", help="Text that stands for null")]
-Partition = Annotated[
-    int | None,
-    Option("--partition", "-p", complete="number", help="Produce to this partition", min=0),
-]
-KeepPartitions = Annotated[
-    bool, Option("--keep-partitions", help="Produce to the partitions that the JSON names")
-]
-Partitioner = Annotated[PartitionerName, Option(help="Partitioner for records without a key")]
-CompressionOption = Annotated[
-    Compression, Option("--compression", "-z", help="Compression of batches")
-]
-Timestamp = Annotated[
-    str | None,
-    Option(metavar="TIME", help="Timestamp of all records: ISO 8601, @milliseconds, or 1h (ago)"),
-]
-File = Annotated[
-    list[Path] | None, Option("--file", help="Read this file instead of standard input; repeatable")
-]
-ValueFile = Annotated[
-    list[Path] | None, Option(help="Produce the bytes of this file as one value; repeatable")
-]
-Acks = Annotated[str, Option(help="Acknowledgements to wait for: 0, 1 or all")]
-TimeoutMs = Annotated[int, Option(help="Time limit for each record", min=1)]
+@dataclass(kw_only=True)
+class Wanted:
+    """What to produce, and how: the options of the command."""
+
+    form: Annotated[
+        InputForm, Option("--input", help="lines, or json: one object per line (RECORDS.md)")
+    ] = InputForm.lines
+    template: Annotated[
+        str | None, Option("--format", "-f", help="Format of a record, such as '%k=%v\\n'")
+    ] = None
+    key_separator: Annotated[str | None, Option(help="Text between key and value [no keys]")] = None
+    key: Annotated[str | None, Option("--key", "-k", help="Key of all records")] = None
+    key_field: Annotated[
+        str | None, Option(metavar="NAME", help="Take the key from this field of JSON values")
+    ] = None
+    header: Annotated[
+        list[str] | None,
+        Option("--header", "-H", metavar="NAME=VALUE", help="Header of each record; repeatable"),
+    ] = None
+    tombstone: Annotated[
+        bool,
+        Option("--tombstone", help="Produce null values, for --key or for the key on each line"),
+    ] = False
+    null: Annotated[str | None, Option(metavar="TEXT", help="Text that stands for null")] = None
+    partition: Annotated[
+        int | None,
+        Option("--partition", "-p", complete="number", help="Produce to this partition", min=0),
+    ] = None
+    keep_partitions: Annotated[
+        bool,
+        Option("--keep-partitions", help="Produce to the partitions that the JSON names"),
+    ] = False
+    partitioner: Annotated[
+        PartitionerName, Option(help="Partitioner for records without a key")
+    ] = PartitionerName.sticky
+    compression: Annotated[
+        Compression, Option("--compression", "-z", help="Compression of batches")
+    ] = Compression.none
+    timestamp: Annotated[
+        str | None,
+        Option(
+            metavar="TIME", help="Timestamp of all records: ISO 8601, @milliseconds, or 1h (ago)"
+        ),
+    ] = None
+    file: Annotated[
+        list[Path] | None,
+        Option("--file", help="Read this file instead of standard input; repeatable"),
+    ] = None
+    value_file: Annotated[
+        list[Path] | None, Option(help="Produce the bytes of this file as one value; repeatable")
+    ] = None
+    acks: Annotated[str, Option(help="Acknowledgements to wait for: 0, 1 or all")] = "all"
+    timeout_ms: Annotated[int, Option(help="Time limit for each record", min=1)] = 120_000
+    dry_run: DryRun = False
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for options that do not go together, and for values of no meaning."""
+        from ottla.admin.operations.record_format import InputTemplate
+        from ottla.admin.operations.typed_values import parse_moment
+
+        is_json = self.form is InputForm.json
+        if self.key_separator == "":
+            raise UsageError("--key-separator is empty; write one, as --key-separator=:")
+        if sum([self.key_separator is not None, self.template is not None, is_json]) > 1:
+            raise UsageError("--key-separator, --format, --input json: only one of them")
+        if self.tombstone and (self.template is not None or is_json or self.value_file):
+            raise UsageError("--tombstone: of --key, or of keys that are lines; nothing else")
+        if self.tombstone and self.key_separator is not None:
+            raise UsageError("--tombstone: a line is a key; drop --key-separator")
+        if self.keep_partitions and (not is_json or self.partition is not None):
+            raise UsageError("--keep-partitions: for --input json, without --partition")
+        if self.key is not None and self.key_separator is not None:
+            raise UsageError("--key, --key-separator: only one of them")
+        keyed = self.key is not None or self.key_separator is not None or self.tombstone
+        if self.key_field is not None and keyed:
+            raise UsageError("--key-field: without --key, --key-separator and --tombstone")
+        if self.template is not None:
+            usage(lambda text: InputTemplate(text, None), [self.template], "--format")
+        self.codec = list(Compression).index(self.compression)
+        self.wait_for = _acks(self.acks)
+        self.headers = tuple(usage(_header, self.header or [], "--header"))
+        moments = usage(parse_moment, [self.timestamp] if self.timestamp else [], "--timestamp")
+        self.timestamp_ms = moments[0] if moments else None
 
 
 def produce(
+    target: Target,
+    wanted: Wanted,
     topic: TopicArgument = None,
     topic_option: TopicOption = None,
-    input_form: InputFormOption = InputForm.lines,
-    template: Template = None,
-    key_separator: KeySeparator = None,
-    key: Key = None,
-    key_field: KeyField = None,
-    header: Header = None,
-    tombstone: Tombstone = False,
-    null: Null = None,
-    partition: Partition = None,
-    keep_partitions: KeepPartitions = False,
-    partitioner: Partitioner = PartitionerName.sticky,
-    compression: CompressionOption = Compression.none,
-    timestamp: Timestamp = None,
-    file: File = None,
-    value_file: ValueFile = None,
-    acks: Acks = "all",
-    timeout_ms: TimeoutMs = 120_000,
-    dry_run: DryRun = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
-    from ottla.admin.operations.record_format import InputTemplate
-    from ottla.admin.operations.typed_values import parse_moment
-    from ottla.admin.options import usage
-
-    name = one_topic(topic, topic_option)
-    if key_separator == "":
-        raise UsageError("--key-separator is empty; write one, as --key-separator=:")
-    ways = [key_separator is not None, template is not None, input_form is InputForm.json]
-    if sum(ways) > 1:
-        raise UsageError("--key-separator, --format, --input json: only one of them")
-    if tombstone and (template is not None or input_form is InputForm.json or value_file):
-        raise UsageError("--tombstone: of --key, or of keys that are lines; nothing else")
-    if tombstone and key_separator is not None:
-        raise UsageError("--tombstone: a line is a key; drop --key-separator")
-    if keep_partitions and (input_form is not InputForm.json or partition is not None):
-        raise UsageError("--keep-partitions: for --input json, without --partition")
-    if key is not None and key_separator is not None:
-        raise UsageError("--key, --key-separator: only one of them")
-    if key_field is not None and (key is not None or key_separator is not None or tombstone):
-        raise UsageError("--key-field: without --key, --key-separator and --tombstone")
-    if template is not None:
-        usage(lambda text: InputTemplate(text, None), [template], "--format")
-    wanted = Wanted(
-        topic=name,
-        form=input_form,
-        template=template,
-        key_separator=key_separator,
-        key=_given(key),
-        key_field=key_field,
-        headers=tuple(usage(_header, header or [], "--header")),
-        tombstone=tombstone,
-        null=_given(null),
-        partition=partition,
-        keep_partitions=keep_partitions,
-        timestamp=usage(parse_moment, [timestamp], "--timestamp")[0] if timestamp else None,
-        files=tuple(file or ()),
-        values=tuple(value_file or ()),
-        acks=_acks(acks),
-        timeout_s=timeout_ms / 1000,
-        codec=list(Compression).index(compression),
-        sticky=partitioner is PartitionerName.sticky,
-        dry_run=dry_run,
-    )
-    count = ask(directory, bootstrap_server, lambda client: _produce(client, wanted))
-    result = "valid" if dry_run else "produced"
     from ottla.admin.results import Produced
 
-    print_changes(output, [Produced(name, count, result)])
+    name = one_topic(topic, topic_option)
+    count = target.ask(lambda client: _produce(client, name, wanted))
+    result = "valid" if wanted.dry_run else "produced"
+    print_changes(target.output, [Produced(name, count, result)])
 
 
-async def _produce(client: "Client", wanted: Wanted) -> int:
+async def _produce(client: "Client", topic: str, wanted: Wanted) -> int:
     """Produce what is read; return how many records were."""
     from ottla.admin.operations import record_input
     from ottla.admin.session import world
@@ -230,16 +176,16 @@ async def _produce(client: "Client", wanted: Wanted) -> int:
     here = world()
     writer = producing.Producer(
         client,
-        wanted.topic,
-        acks=wanted.acks,
-        timeout_s=wanted.timeout_s,
+        topic,
+        acks=wanted.wait_for,
+        timeout_s=wanted.timeout_ms / 1000,
         codec=wanted.codec,
-        sticky=wanted.sticky,
+        sticky=wanted.partitioner is PartitionerName.sticky,
     )
-    facts = await topics.describe_topic(client, wanted.topic)
+    facts = await topics.describe_topic(client, topic)
     count = len(facts.partitions)
     if wanted.partition is not None and wanted.partition >= count:
-        raise producing.no_such_partition(wanted.topic, wanted.partition, count)
+        raise producing.no_such_partition(topic, wanted.partition, count)
     available = [p.partition for p in facts.partitions if p.leader is not None]
     await writer.open(count, available, dry_run=wanted.dry_run)
     progress = Progress()
@@ -259,9 +205,9 @@ async def _produce(client: "Client", wanted: Wanted) -> int:
     whole = False
     try:
         if wanted.tombstone and wanted.key is not None:
-            take(NewRecord(wanted.key, None))
+            take(NewRecord(_given(wanted.key), None))
             await send()
-        for path in wanted.values:
+        for path in wanted.value_file or ():
             take(NewRecord(None, path.read_bytes()))
             await send()
         for source in _sources(wanted):
@@ -275,9 +221,7 @@ async def _produce(client: "Client", wanted: Wanted) -> int:
         whole = True
     finally:
         progress.clear()
-        done = (
-            "valid, and nothing was produced" if wanted.dry_run else f"produced to {wanted.topic}"
-        )
+        done = "valid, and nothing was produced" if wanted.dry_run else f"produced to {topic}"
         if not whole and writer.given > writer.written:
             say(_left(writer))
         elif whole or writer.written:
@@ -300,9 +244,9 @@ def _left(writer: "Producer") -> str:
 
 def _sources(wanted: Wanted) -> list[Path | None]:
     """Return the files to read; None is standard input."""
-    if wanted.files:
-        return [None if str(path) == "-" else path for path in wanted.files]
-    nothing_to_read = wanted.values or (wanted.tombstone and wanted.key is not None)
+    if wanted.file:
+        return [None if str(path) == "-" else path for path in wanted.file]
+    nothing_to_read = wanted.value_file or (wanted.tombstone and wanted.key is not None)
     return [] if nothing_to_read else [None]
 
 
@@ -322,13 +266,13 @@ def _parsed(wanted: Wanted) -> "tuple[Parse, bytes]":
     from ottla.admin.operations import record_input
 
     if wanted.template is not None:
-        return record_input.template(wanted.template, wanted.null)
+        return record_input.template(wanted.template, _given(wanted.null))
     if wanted.form is InputForm.json:
         return record_input.json_lines, b"\n"
     if wanted.tombstone:
         return record_input.keys_to_delete, b"\n"
     separator = None if wanted.key_separator is None else wanted.key_separator.encode()
-    return record_input.plain(separator, wanted.null), b"\n"
+    return record_input.plain(separator, _given(wanted.null)), b"\n"
 
 
 def _completed(record: "NewRecord", wanted: Wanted) -> "NewRecord":
@@ -337,9 +281,9 @@ def _completed(record: "NewRecord", wanted: Wanted) -> "NewRecord":
     if wanted.form is InputForm.json and not wanted.keep_partitions:
         partition = None
     return record._replace(
-        key=record.key if wanted.key is None else wanted.key,
+        key=record.key if wanted.key is None else _given(wanted.key),
         headers=record.headers + wanted.headers,
-        timestamp=record.timestamp if wanted.timestamp is None else wanted.timestamp,
+        timestamp=record.timestamp if wanted.timestamp_ms is None else wanted.timestamp_ms,
         partition=partition if wanted.partition is None else wanted.partition,
     )
 

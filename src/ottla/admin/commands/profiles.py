@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 from ottla.admin import profiles
-from ottla.admin.options import Output, usage
+from ottla.admin.connection import Output
+from ottla.admin.options import usage
 from ottla.cli import Argument, Option, UsageError
 from ottla.cli.output import Format, print_changes, print_result, say
 
@@ -91,9 +92,10 @@ def remove(name: Name, output: Output = Format.table) -> None:
 
 
 def show(output: Output = Format.table) -> None:
-    from ottla.admin import connection, results
+    from ottla.admin import results
+    from ottla.admin.connection import Connection
 
-    found = connection.where(None, None)
+    found = Connection().where
     cluster = str(found.folder) if found.address is None else found.address
     config = None if found.command_config is None else str(found.command_config)
     chosen = results.Chosen(cluster, config)

@@ -9,26 +9,29 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from ottla.admin.commands.reassign_options import (
+from ottla.admin.commands.reassign_plan import (
     File,
+    KafkaOutput,
     Moves,
+    PlanOutput,
     Wait,
     clear,
     plan_of,
+    print_plan,
     tell_what_goes_on,
     tell_which_throttles_stay,
 )
-from ottla.admin.commands.reassign_plan import KafkaOutput, PlanOutput, print_plan
-from ottla.admin.move_progress import MoveProgress
-from ottla.admin.options import Bootstrap, Dir, DryRun, ask
+from ottla.admin.connection import Connection
+from ottla.admin.options import DryRun
 from ottla.cli import Option, UsageError
 from ottla.cli.output import Format, say
+from ottla.cli.progress import MoveProgress
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:
-    from ottla.admin.operations.reassign import Prepared
     from ottla.client.client import Client
+    from ottla.client.reassignments import Prepared
     from ottla.placement.plans import Assignment, Places
 
 
@@ -49,6 +52,7 @@ class _Wanted(NamedTuple):
 
 
 def execute(
+    target: Connection,
     file: File = None,
     partition: Moves = None,
     throttle: Annotated[
@@ -77,11 +81,10 @@ def execute(
     ] = None,
     dry_run: DryRun = False,
     kafka_output: KafkaOutput = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
     output: PlanOutput = Format.json,
 ) -> None:
-    from ottla.admin.operations import kafka_text, reassign, way_back
+    from ottla.admin.operations import kafka_text, way_back
+    from ottla.client import reassignments
     from ottla.placement import plans
 
     plan, where, places = plan_of(file, partition)
@@ -90,7 +93,7 @@ def execute(
     wanted = _Wanted(plan, where, places, throttle, log_dirs_throttle, wait, kafka_output)
 
     async def run(client: "Client") -> int:
-        prepared = await reassign.prepare(
+        prepared = await reassignments.prepare(
             client, plan, where, additional=additional, throttle=throttle
         )
         if not dry_run and not prepared.running:
@@ -114,7 +117,7 @@ def execute(
             )
             raise
 
-    left = ask(directory, bootstrap_server, run)
+    left = target.ask(run)
     if left:
         raise OttlaError(
             f"after {wait:g} s {plural(left, 'partition')} still moving; "
@@ -124,11 +127,11 @@ def execute(
 
 async def _begin(client: "Client", wanted: _Wanted, prepared: "Prepared") -> int:
     """Send the plan, wait if that was wanted; return how many partitions are not done then."""
-    from ottla.admin.operations import kafka_text, reassign
-    from ottla.client import log_dirs
+    from ottla.admin.operations import kafka_text
+    from ottla.client import log_dirs, reassignments
 
     plan, places, throttle = wanted.plan, wanted.places, wanted.throttle
-    unleased = await reassign.execute(client, prepared, throttle)
+    unleased = await reassignments.execute(client, prepared, throttle)
     if wanted.kafka_output:
         sys.stdout.write(kafka_text.started(plan, throttle, wanted.log_dirs_throttle))
         sys.stdout.flush()
@@ -137,7 +140,7 @@ async def _begin(client: "Client", wanted: _Wanted, prepared: "Prepared") -> int
     else:
         say(f"reassignment of {plural(len(plan), 'partition')} began")
     if wanted.log_dirs_throttle is not None:
-        from ottla.admin.operations import throttles
+        from ottla.client import throttles
 
         unleased += await throttles.lease(client, {broker for _, broker in places})
     if places:
@@ -157,13 +160,13 @@ async def _begin(client: "Client", wanted: _Wanted, prepared: "Prepared") -> int
             )
         return 0
     with MoveProgress() as shown:
-        left = await reassign.wait(client, plan, wanted.wait, shown.tell)
+        left = await reassignments.wait(client, plan, wanted.wait, shown.tell)
     if left == 0 and places:
         left = await log_dirs.wait(client, places, wanted.wait)
     if left and wanted.throttled:
         await tell_which_throttles_stay(client, prepared.throttled.leaders)
     elif wanted.throttled:
-        if await reassign.in_progress(client):
+        if await reassignments.in_progress(client):
             say("other reassignments are in progress: the throttles stay until they end")
         else:
             await clear(client, prepared.throttled.leaders)

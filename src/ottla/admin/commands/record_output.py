@@ -190,7 +190,7 @@ async def _chosen(client: Client, wanted: Wanted) -> tuple[dict[str, bytes], lis
     if wanted.regex is None:
         facts = [await topics.describe_topic(client, name) for name in dict.fromkeys(wanted.topics)]
     else:
-        from ottla.admin.commands.topic_partitions import named_like
+        from ottla.admin.commands.topics import named_like
 
         facts = await topics.list_topics(client)
         names = named_like([t.name for t in facts], wanted.regex)

@@ -6,7 +6,7 @@ Invariants: offline; nothing is written but standard output.
 import sys
 from typing import Annotated
 
-from ottla.admin.options import Dir
+from ottla.admin.connection import Dir
 from ottla.cli import Option, UsageError
 from ottla.model.errors import OttlaError
 from ottla.model.printable import plural

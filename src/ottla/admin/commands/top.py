@@ -9,10 +9,9 @@ import contextlib
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ottla.admin.options import Bootstrap, Dir, Output, ask
+from ottla.admin.connection import Target
 from ottla.cli import Option
 from ottla.cli.output import Format, print_json_line, print_line
 
@@ -24,33 +23,31 @@ LONGEST_S = 30 * 86_400.0
 
 
 def top(
+    target: Target,
     interval: Annotated[float, Option(metavar="SECONDS", help="Interval", min=0.2)] = 2.0,
     count: Annotated[
         int | None, Option(help="Print changes N times, without a screen", min=1)
     ] = None,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
-    screen = count is None and output is not Format.json and sys.stdout.isatty()
+    screen = count is None and target.output is not Format.json and sys.stdout.isatty()
     if screen:
         _check_extra()
 
     async def question(client: "Client") -> None:
         from ottla.admin.top.looking import Looking
 
-        looking = Looking(client, _metrics(directory, bootstrap_server))
+        looking = Looking(client, _metrics(target))
         if screen:
             from ottla.admin.top.screen import Top
             from ottla.model.waits import silence
 
             silence()
-            await Top(looking.look, interval, _explainer(directory, bootstrap_server)).run_async()
+            await Top(looking.look, interval, _explainer(target)).run_async()
         else:
-            await _lines(looking, interval, count, output)
+            await _lines(looking, interval, count, target.output)
 
     with contextlib.suppress(KeyboardInterrupt):
-        ask(directory, bootstrap_server, question, timeout_s=LONGEST_S if screen else None)
+        target.ask(question, timeout_s=LONGEST_S if screen else None)
 
 
 def _check_extra() -> None:
@@ -75,7 +72,7 @@ async def _lines(looking: "Looking", interval: float, count: int | None, output:
         events = changes.take(look)
         done += 1
         if output is Format.json:
-            from ottla.admin.top.look_result import LookResult
+            from ottla.admin.top.looking import LookResult
 
             now_ms = int(time.time() * 1000)
             print_json_line(LookResult.of(changes, now_ms, events))
@@ -88,30 +85,22 @@ async def _lines(looking: "Looking", interval: float, count: int | None, output:
         await asyncio.sleep(interval)
 
 
-def _metrics(
-    directory: Path | None, bootstrap_server: str | None
-) -> "Callable[[int], Metrics | None]":
+def _metrics(target: Target) -> "Callable[[int], Metrics | None]":
     """Return what gives the metrics of a broker of the folder that is meant."""
-    from ottla.admin.connection import where
     from ottla.admin.operations.status import metrics_of
 
-    cluster = where(bootstrap_server, directory)
-    if cluster.address is not None:
+    if target.where.address is not None:
         return lambda _: None
-    folder = cluster.folder
+    folder = target.where.folder
     return lambda broker: metrics_of(folder.metrics_socket(broker))
 
 
-def _explainer(
-    directory: Path | None, bootstrap_server: str | None
-) -> "Callable[[object], Awaitable[str | None]]":
+def _explainer(target: Target) -> "Callable[[object], Awaitable[str | None]]":
     """Return what tells a partition's history: `ottla why`, of the journals of the folder.
 
     Of a cluster that is known by its address there are no journals here: None is returned then.
     """
-    from ottla.admin.connection import where
-
-    cluster = where(bootstrap_server, directory)
+    cluster = target.where
 
     async def explain(tp: object) -> str | None:
         if cluster.address is not None:

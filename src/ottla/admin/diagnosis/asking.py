@@ -9,10 +9,11 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.admin.diagnosis import left_strays
 from ottla.admin.diagnosis.clients import REBALANCING
 from ottla.admin.diagnosis.facts import (
     Descriptors,
@@ -22,19 +23,31 @@ from ottla.admin.diagnosis.facts import (
     OpenTransaction,
     PartitionFacts,
     Registration,
+    Stray,
     Throttle,
     TopicSettings,
 )
-from ottla.admin.operations import cluster_snapshot, left_over_throttles, reassign
 from ottla.admin.session import world
-from ottla.client import configs, groups, log_dirs, offsets, transactions
+from ottla.client import (
+    cluster_snapshot,
+    configs,
+    groups,
+    left_over_throttles,
+    log_dirs,
+    offsets,
+    reassignments,
+    transactions,
+)
 from ottla.client.client import Client, partitions_of
 from ottla.client.groups import SHARE
 from ottla.local import processes
 from ottla.local.cluster_dir import disk_problem
 from ottla.local.zookeeper_session import ZooKeeper, opened
+from ottla.log import damage, lives
+from ottla.log.log_dir import STRAY
+from ottla.log.stray_folders import NEVER, STRAY_NOTE, StrayNote, decode
 from ottla.model.errors import OttlaError
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import TopicPartition, uuid_to_text
 from ottla.model.printable import plural
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.model.waits import waiting
@@ -190,7 +203,9 @@ async def _topic_settings(client: Client, facts: Facts) -> None:
 
 
 async def _moves(client: Client, facts: Facts) -> None:
-    facts.moves = {tp: move.adding for tp, move in (await reassign.in_progress(client)).items()}
+    facts.moves = {
+        tp: move.adding for tp, move in (await reassignments.in_progress(client)).items()
+    }
 
 
 async def _log_dirs(client: Client, facts: Facts, addresses: dict[int, tuple[str, int]]) -> None:
@@ -216,12 +231,12 @@ async def _strays(client: Client, facts: Facts, addresses: dict[int, tuple[str, 
     here = {b for b, (host, _) in addresses.items() if host.startswith(LOOPBACK)}
     for log_dir in facts.log_dirs:
         broker, path = log_dir.broker, log_dir.path
-        if broker in here and left_strays.in_folder(broker, path, -1):
+        if broker in here and in_folder(broker, path, -1):
             settings = await configs.settings(
                 client, configs.BROKER, str(broker), [RETENTION], timeout_s=BROKER_TIMEOUT_S
             )  # of a JVM broker it has no value
             retention_ms = next((int(s.value) for s in settings if s.value), -1)
-            facts.strays += left_strays.in_folder(broker, path, retention_ms)
+            facts.strays += in_folder(broker, path, retention_ms)
 
 
 async def _throttles(client: Client, facts: Facts) -> None:
@@ -364,3 +379,46 @@ async def _groups(
             first.committed != look.committed,
             watched_s,
         )
+
+
+def in_folder(broker: int, log_dir: str, retention_ms: int) -> list[Stray]:
+    """Return the strays of a log dir, by name; `retention_ms`: how long its broker keeps them."""
+    found = []
+    try:
+        if _zookeeper_went_back(log_dir):
+            retention_ms = NEVER
+        folders = sorted(Path(log_dir).glob(f"*{STRAY}"))
+        for folder in folders:
+            if not folder.is_dir() or (folder / damage.DAMAGE_FILE).exists():
+                continue
+            note = _note(folder)
+            found.append(
+                Stray(
+                    broker,
+                    str(folder),
+                    str(note.tp) if note else folder.name.rpartition(".")[0],
+                    uuid_to_text(note.topic_id) if note else "unknown",
+                    sum(path.stat().st_size for path in folder.iterdir()),
+                    _time(note.since_ms) if note else "",
+                    _time(note.since_ms + retention_ms) if note and retention_ms != NEVER else "",
+                )
+            )
+    except OSError:
+        return found
+    return found
+
+
+def _zookeeper_went_back(log_dir: str) -> bool:
+    note = Path(log_dir) / lives.LIFE_FILE
+    return note.exists() and lives.decode(note.read_bytes()).zookeeper_went_back
+
+
+def _note(folder: Path) -> StrayNote | None:
+    try:
+        return decode((folder / STRAY_NOTE).read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def _time(wall_ms: int) -> str:
+    return f"{datetime.fromtimestamp(wall_ms / 1000, UTC):%F %T} UTC"

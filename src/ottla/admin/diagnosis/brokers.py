@@ -6,7 +6,7 @@ finding.
 
 from collections.abc import Iterator
 
-from ottla.admin.diagnosis.facts import Facts, Finding, Severity, some
+from ottla.admin.diagnosis.facts import Facts, Found, LogDirFacts, brokers, finding, some
 
 LEAST_FREE = 0.10
 MOST_DESCRIPTORS = 0.80
@@ -15,63 +15,31 @@ ENSEMBLE = 3
 MOST_STRAYS = 5
 
 
-def findings(facts: Facts) -> Iterator[Finding]:
-    """Yield what is wrong or unsafe with brokers."""
-    yield from _controller(facts)
-    yield from _silent(facts)
-    yield from _log_dirs(facts)
-    yield from _strays(facts)
-    yield from _descriptors(facts)
-    yield from _clocks(facts)
-    yield from _throttles(facts)
-    yield from _went_back(facts)
-    yield from _zookeepers(facts)
+def _controller(facts: Facts) -> Iterator[Found]:
+    if facts.controller in facts.silent:
+        text = f"broker {facts.controller} is named as the controller, and does not respond"
+        yield finding("no-controller", [], found=text)
+    elif facts.controller not in facts.brokers:
+        yield finding("no-controller", [])
 
 
-def _controller(facts: Facts) -> Iterator[Finding]:
-    silent = facts.controller in facts.silent
-    if facts.controller not in facts.brokers or silent:
-        yield Finding(
-            "no-controller", Severity.error, [],
-            f"broker {facts.controller} is named as the controller, and does not respond" if silent
-            else "no live broker is the controller",
-            "without a controller no leader is elected and nothing can be changed",
-            "another broker takes over when its session with ZooKeeper is over; if none does, look "
-            "whether ZooKeeper is up, and whether brokers can reach it",
-        )  # fmt: skip
-
-
-def _silent(facts: Facts) -> Iterator[Finding]:
+def _silent(facts: Facts) -> Iterator[Found]:
     if facts.silent:
-        yield Finding(
-            "silent-broker", Severity.warning, [f"broker {b}" for b in facts.silent],
-            f"the other brokers name broker {some(facts.silent)} as alive, and it does not respond",
-            "until its session with ZooKeeper is over it leads what it led, and clients wait",
-            "look whether its process runs and is not stopped, and whether its port can be reached",
-        )  # fmt: skip
+        yield finding("silent-broker", brokers(facts.silent), brokers=some(facts.silent))
 
 
-def _log_dirs(facts: Facts) -> Iterator[Finding]:
+def _log_dirs(facts: Facts) -> Iterator[Found]:
     failed = [d for d in facts.log_dirs if d.problem]
     if failed:
-        yield Finding(
-            "log-dir-failed", Severity.error, [f"broker {d.broker}: {d.path}" for d in failed],
-            "; ".join(
-                f"broker {d.broker}, {d.path}: {d.problem}"
-                + (f" ({d.shortage})" if d.shortage else "")
-                for d in failed
-            ),
-            "replicas of a log dir that failed are offline until the broker is restarted with it",
-            "replace or repair the disk, then restart the broker",
-        )  # fmt: skip
+        problems = (
+            f"broker {d.broker}, {d.path}: {d.problem}" + (f" ({d.shortage})" if d.shortage else "")
+            for d in failed
+        )
+        yield finding("log-dir-failed", map(_named, failed), problems="; ".join(problems))
     none = [d for d in facts.log_dirs if d.shortage and not d.problem]
     if none or (facts.disk and not failed):
-        yield Finding(
-            "disk-full", Severity.error, [f"broker {d.broker}: {d.path}" for d in none],
-            f"broker {none[0].broker}: {none[0].shortage}" if none else facts.disk,
-            "the next write fails and takes the log dir offline, with all replicas in it",
-            "free some space there, or mount it writable, and restart brokers whose log dir failed",
-        )  # fmt: skip
+        shortage = f"broker {none[0].broker}: {none[0].shortage}" if none else facts.disk
+        yield finding("disk-full", map(_named, none), shortage=shortage)
     full = [
         d
         for d in facts.log_dirs
@@ -80,117 +48,88 @@ def _log_dirs(facts: Facts) -> Iterator[Finding]:
         and (d.usable < d.total * LEAST_FREE or d.usable < d.largest_replica)
     ]
     if full:
-        first = full[0]
-        yield Finding(
-            "disk-filling", Severity.warning, [f"broker {d.broker}: {d.path}" for d in full],
-            f"broker {first.broker}, {first.path}: {first.usable:,} of {first.total:,} bytes free, "
-            f"its largest replica has {first.largest_replica:,}",
-            f"a full disk takes the log dir offline; free should be {LEAST_FREE:.0%}, and as much "
-            "as the largest replica, so that one can be moved",
-            f"shorten retention (ottla configs alter --topic T --set retention.bytes=N), or move "
-            f"replicas away: ottla broker drain {first.broker}",
-        )  # fmt: skip
+        yield finding("disk-filling", map(_named, full), dir=full[0], least=LEAST_FREE)
 
 
-def _strays(facts: Facts) -> Iterator[Finding]:
+def _named(log_dir: LogDirFacts) -> str:
+    return f"broker {log_dir.broker}: {log_dir.path}"
+
+
+def _strays(facts: Facts) -> Iterator[Found]:
     if facts.strays:
-        yield Finding(
-            "strays", Severity.warning,
-            [f"broker {s.broker}: {s.folder}" for s in facts.strays],
-            "; ".join(
-                f"broker {s.broker}, partition {s.partition} of topic id {s.topic_id}: "
-                f"{s.bytes:,} bytes, since {s.since or 'an unknown time'}, "
-                + (f"to be removed {s.removed}" if s.removed else "never removed")
-                for s in facts.strays[:MOST_STRAYS]
-            ),
-            "another topic has the name now: the old one was deleted, or ZooKeeper forgot it, as "
-            "after it was restored from a backup or lost; then these may be the last copies",
-            f"to remove one: rm -r {facts.strays[0].folder}; to put it back: OPERATIONS.md, "
-            "Stray replicas",
-        )  # fmt: skip
+        strays = (
+            f"broker {s.broker}, partition {s.partition} of topic id {s.topic_id}: "
+            f"{s.bytes:,} bytes, since {s.since or 'an unknown time'}, "
+            + (f"to be removed {s.removed}" if s.removed else "never removed")
+            for s in facts.strays[:MOST_STRAYS]
+        )
+        subjects = [f"broker {s.broker}: {s.folder}" for s in facts.strays]
+        yield finding("strays", subjects, strays="; ".join(strays), folder=facts.strays[0].folder)
 
 
-def _descriptors(facts: Facts) -> Iterator[Finding]:
+def _descriptors(facts: Facts) -> Iterator[Found]:
     found = {b: d for b, d in facts.descriptors.items() if d.open > d.limit * MOST_DESCRIPTORS}
-    if found:
-        broker, d = next(iter(found.items()))
-        yield Finding(
-            "descriptors", Severity.warning, [f"broker {b}" for b in found],
-            f"broker {broker} has {d.open:,} of {d.limit:,} file descriptors open",
-            "each segment and each connection takes one; a broker without any refuses connections",
-            "raise the limit (ulimit -n, LimitNOFILE) and restart the broker",
-        )  # fmt: skip
+    for broker, first in list(found.items())[:1]:
+        yield finding("descriptors", brokers(found), broker=broker, **first._asdict())
 
 
-def _clocks(facts: Facts) -> Iterator[Finding]:
+def _clocks(facts: Facts) -> Iterator[Found]:
     found = {
         b: r.broker_ms - r.zookeeper_ms
         for b, r in sorted(facts.registrations.items())
         if abs(r.broker_ms - r.zookeeper_ms) > MOST_SKEW_MS
     }
-    if found:
-        broker, skew = next(iter(found.items()))
-        yield Finding(
-            "clock-skew", Severity.warning, [f"broker {b}" for b in found],
-            f"when broker {broker} registered its clock was {abs(skew) / 1000:.1f} s "
-            f"{'ahead of' if skew > 0 else 'behind'} ZooKeeper's",
-            "timestamps, retention by time and the comparison of logs rest on the brokers' clocks",
-            "set the clock by NTP; the broker's registration shows the new one after a restart",
-        )  # fmt: skip
+    for broker, skew in list(found.items())[:1]:
+        side = "ahead of" if skew > 0 else "behind"
+        yield finding(
+            "clock-skew", brokers(found), broker=broker, skew_s=abs(skew) / 1000, side=side
+        )
 
 
-def _throttles(facts: Facts) -> Iterator[Finding]:
+def _throttles(facts: Facts) -> Iterator[Found]:
     if facts.throttles:
-        first = facts.throttles[0]
-        settings = ", ".join(f"{key}={value}" for key, value in first.settings.items())
-        yield Finding(
-            "forgotten-throttles", Severity.warning,
+        settings = ", ".join(f"{key}={value}" for key, value in facts.throttles[0].settings.items())
+        yield finding(
+            "forgotten-throttles",
             [f"{t.kind} {t.name}" for t in facts.throttles],
-            f"{some([f'{t.kind} {t.name}' for t in facts.throttles])}: {settings}, while nothing "
-            "is reassigned",
-            "a throttle slows down replicas that have to catch up later",
-            "ottla reassign throttles --remove",
             [["reassign", "throttles", "--remove"]],
-        )  # fmt: skip
+            settings=settings,
+        )
 
 
-def _went_back(facts: Facts) -> Iterator[Finding]:
-    if facts.went_back:
-        broker, how = next(iter(facts.went_back.items()))
-        yield Finding(
-            "zookeeper-went-back", Severity.error, [f"broker {b}" for b in facts.went_back],
-            f"when broker {broker} registered, ZooKeeper was older than what it had seen: {how}",
-            "an older ZooKeeper has old ISRs, and lacks topics whose records brokers still have",
-            "stop the brokers and put ZooKeeper's newest data back; if it was moved or restored on "
-            "purpose, compare the topics with the log dirs, then restart the brokers one by one",
-        )  # fmt: skip
+def _went_back(facts: Facts) -> Iterator[Found]:
+    for broker, how in list(facts.went_back.items())[:1]:
+        yield finding("zookeeper-went-back", brokers(facts.went_back), broker=broker, how=how)
 
 
-def _zookeepers(facts: Facts) -> Iterator[Finding]:
+def _zookeepers(facts: Facts) -> Iterator[Found]:
     if facts.refusing_zookeeper:
-        yield Finding(
-            "zookeeper-down", Severity.error, [],
-            f"{facts.refusing_zookeeper} refuses connections: no server runs there",
-            "without ZooKeeper no leader is elected, and no ISR, topic or setting changes",
-            "start ZooKeeper again; `ottla up` starts that of a cluster on this machine, and its "
-            "log says why it exited",
-        )  # fmt: skip
+        yield finding("zookeeper-down", [], address=facts.refusing_zookeeper)
     servers = {b: connect.partition("/")[0].split(",") for b, connect in facts.zookeepers.items()}
     few = {b: names for b, names in servers.items() if len(names) < ENSEMBLE}
     if few and not facts.made_here:  # one machine: more servers on it would go with it
         broker, names = next(iter(few.items()))
-        yield Finding(
-            "few-zookeepers", Severity.risk, [f"broker {b}" for b in few],
-            f"zookeeper.connect of broker {broker} names {len(names)}: {','.join(names)}",
-            f"without a majority of ZooKeeper servers nothing is elected; {ENSEMBLE} survive the "
-            "loss of one",
-            f"run {ENSEMBLE} ZooKeeper servers and name them all in zookeeper.connect",
-        )  # fmt: skip
-    different = {tuple(sorted(names)) for names in servers.values()}
+        yield finding(
+            "few-zookeepers",
+            brokers(few),
+            broker=broker,
+            count=len(names),
+            names=",".join(names),
+            ensemble=ENSEMBLE,
+        )
+    different = sorted({",".join(sorted(names)) for names in servers.values()})
     if len(different) > 1:
-        yield Finding(
-            "zookeepers-differ", Severity.risk, [f"broker {b}" for b in servers],
-            f"zookeeper.connect differs: {'; '.join(sorted(','.join(d) for d in different))}",
-            "brokers that know different ZooKeeper servers lose their sessions at different times",
-            "give every broker the same zookeeper.connect",
-        )  # fmt: skip
+        yield finding("zookeepers-differ", brokers(servers), different="; ".join(different))
+
+
+RULES = (
+    _controller,
+    _silent,
+    _log_dirs,
+    _strays,
+    _descriptors,
+    _clocks,
+    _throttles,
+    _went_back,
+    _zookeepers,
+)

@@ -5,10 +5,10 @@ on is said only after it was watched long enough; a name of a group, which is wh
 chose, is one word for a shell in the commands to copy.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from shlex import quote
 
-from ottla.admin.diagnosis.facts import Facts, Finding, GroupFacts, Severity, some
+from ottla.admin.diagnosis.facts import Facts, Found, GroupFacts, finding
 from ottla.model.printable import plural
 
 LONG_ENOUGH_S = 15.0
@@ -16,106 +16,91 @@ LONG_ENOUGH_S = 15.0
 REBALANCING = ("PreparingRebalance", "CompletingRebalance")
 
 
-def findings(facts: Facts) -> Iterator[Finding]:
-    """Yield what is wrong with groups and transactions."""
-    yield from _hanging(facts)
-    yield from _rebalancing(facts)
-    yield from _stuck(facts)
-    yield from _without_members(facts)
-    yield from _deleted_unread(facts)
-
-
-def _hanging(facts: Facts) -> Iterator[Finding]:
-    if facts.hanging:
-        commands = [
-            ["txn", "abort", h.partition.topic, str(h.partition.partition), "--start-offset",
-             str(h.start_offset), "--yes"]
-            for h in facts.hanging
-        ]  # fmt: skip
-        first = facts.hanging[0]
-        yield Finding(
-            "hanging-transaction", Severity.error, [str(h.partition) for h in facts.hanging],
-            f"{first.partition}: a transaction of producer {first.producer_id} is open since "
-            f"offset {first.start_offset}, for {first.age_s:.0f} s, and unknown to its coordinator",
-            "consumers with read_committed wait at its first record until it ends",
-            " ".join(["ottla", *commands[0]]),
-            commands,
-        )  # fmt: skip
-
-
-def _rebalancing(facts: Facts) -> Iterator[Finding]:
-    found = [
-        name
-        for name, group in facts.groups.items()
-        if len(group.states) > 1 and all(state in REBALANCING for state in group.states)
+def _hanging(facts: Facts) -> Iterator[Found]:
+    commands = [
+        f"txn abort {h.partition.topic} {h.partition.partition} "
+        f"--start-offset {h.start_offset} --yes".split()
+        for h in facts.hanging
     ]
-    if found:
-        yield Finding(
-            "group-rebalancing", Severity.warning, found,
-            f"group {some(found)}: in {facts.groups[found[0]].states[-1]} for "
-            f"{facts.groups[found[0]].watched_s:.0f} s",
-            "while a group rebalances no member reads; it waits for those that do not rejoin, up "
-            "to their max.poll.interval.ms",
-            f"ottla groups describe {quote(found[0])}: stop or mend the member that does not poll",
-        )  # fmt: skip
+    for first in facts.hanging[:1]:
+        yield finding(
+            "hanging-transaction",
+            [h.partition for h in facts.hanging],
+            commands,
+            first=first.partition,
+            producer_id=first.producer_id,
+            start_offset=first.start_offset,
+            age_s=first.age_s,
+        )
 
 
-def _stuck(facts: Facts) -> Iterator[Finding]:
+def _of_groups(name: str, facts: Facts, found: Mapping[str, int]) -> Iterator[Found]:
+    """Yield a finding of groups, each with how many records it is behind."""
+    for group, lag in list(found.items())[:1]:
+        seen = facts.groups[group]
+        yield finding(
+            name,
+            found,
+            name=group,
+            word=quote(group),
+            lag=plural(lag, "record"),
+            state=seen.states[-1],
+            watched_s=seen.watched_s,
+        )
+
+
+def _rebalancing(facts: Facts) -> Iterator[Found]:
     found = {
         name: _lag(group)
         for name, group in facts.groups.items()
-        if group.members and not group.moved and group.watched_s >= LONG_ENOUGH_S
-        and group.states[-1] == "Stable" and _lag(group) > 0
-    }  # fmt: skip
-    if found:
-        name, lag = next(iter(found.items()))
-        yield Finding(
-            "group-stuck", Severity.warning, list(found),
-            f"group {some(list(found))}: {name} is "
-            f"{plural(lag, 'record')} behind and committed nothing in "
-            f"{facts.groups[name].watched_s:.0f} s",
-            "a member that has partitions but does not commit is blocked, or fails at one record",
-            f"ottla groups describe {quote(name)}: look at the member of the partition that does "
-            "not move",
-        )  # fmt: skip
+        if len(group.states) > 1 and all(state in REBALANCING for state in group.states)
+    }
+    yield from _of_groups("group-rebalancing", facts, found)
 
 
-def _without_members(facts: Facts) -> Iterator[Finding]:
+def _stuck(facts: Facts) -> Iterator[Found]:
+    found = {
+        name: _lag(group)
+        for name, group in facts.groups.items()
+        if group.members
+        and not group.moved
+        and group.watched_s >= LONG_ENOUGH_S
+        and group.states[-1] == "Stable"
+        and _lag(group) > 0
+    }
+    yield from _of_groups("group-stuck", facts, found)
+
+
+def _without_members(facts: Facts) -> Iterator[Found]:
     found = {
         name: _lag(group)
         for name, group in facts.groups.items()
         if group.states[-1] == "Empty" and _lag(group) > 0
     }
-    if found:
-        name, lag = next(iter(found.items()))
-        yield Finding(
-            "group-without-members", Severity.risk, list(found),
-            f"group {some(list(found))}: no members; {name} is {plural(lag, 'record')} behind",
-            "records that are not read are deleted by retention",
-            "start its consumers, or, if it is not used any more: ottla groups delete "
-            f"{quote(name)}",
-        )  # fmt: skip
+    yield from _of_groups("group-without-members", facts, found)
 
 
-def _deleted_unread(facts: Facts) -> Iterator[Finding]:
+def _deleted_unread(facts: Facts) -> Iterator[Found]:
     found = {
         name: lost
         for name, group in facts.groups.items()
         if (lost := [tp for tp, (done, start, _) in group.offsets.items() if done < start])
     }
-    if found:
-        name, lost = next(iter(found.items()))
+    for name, lost in list(found.items())[:1]:
         committed, start, _ = facts.groups[name].offsets[lost[0]]
-        yield Finding(
-            "group-behind-log-start", Severity.warning, list(found),
-            f"group {some(list(found))}: {name} committed offset {committed} of {lost[0]}, whose "
-            f"log begins at {start} now",
-            "records were deleted before this group read them; its consumers start where "
-            "auto.offset.reset says",
-            "read more often than retention deletes, then: ottla groups reset-offsets "
-            f"{quote(name)} --to earliest",
-        )  # fmt: skip
+        yield finding(
+            "group-behind-log-start",
+            found,
+            name=name,
+            word=quote(name),
+            committed=committed,
+            partition=lost[0],
+            start=start,
+        )
 
 
 def _lag(group: GroupFacts) -> int:
     return sum(max(0, end - max(done, start)) for done, start, end in group.offsets.values())
+
+
+RULES = (_hanging, _rebalancing, _stuck, _without_members, _deleted_unread)

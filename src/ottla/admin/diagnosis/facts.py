@@ -1,10 +1,10 @@
-"""Facts about a cluster that rules judge, and the findings that they yield.
+"""Facts about a cluster that rules judge, and the findings that they yield (`rules.toml`).
 
 A decider's values. Invariants: plain values; what was not asked, or not answered, is None or
 absent, never 0.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -178,3 +178,40 @@ def some(subjects: Sequence[object]) -> str:
     named = ", ".join(map(str, subjects[:SHOWN]))
     more = len(subjects) - SHOWN
     return f"{named} and {more:,} more" if more > 0 else named
+
+
+class Found(NamedTuple):
+    """What a rule found: its finding by name, before its texts (`rules.toml`) are filled in."""
+
+    name: str
+    subjects: list[object]
+    commands: Sequence[Sequence[str]]
+    values: Mapping[str, object]
+    """What stands in the texts."""
+    found: str
+    fix: str
+    """Texts in place of the rule's own, if there are any."""
+
+
+def finding(
+    name: str,
+    subjects: Iterable[object],
+    commands: Sequence[Sequence[str]] = (),
+    /,
+    *,
+    found: str = "",
+    fix: str = "",
+    **values: object,
+) -> Found:
+    """Return what a rule found; `commands` carry out its fix."""
+    return Found(name, list(subjects), commands, values, found, fix)
+
+
+def brokers(ids: Iterable[int]) -> list[str]:
+    """Return brokers as the subjects of a finding."""
+    return [f"broker {broker}" for broker in ids]
+
+
+def ids(brokers: Iterable[int]) -> str:
+    """Return brokers as a sentence names them."""
+    return ", ".join(map(str, brokers))

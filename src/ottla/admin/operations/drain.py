@@ -9,7 +9,8 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ottla.admin.operations import reassign, way_back
+from ottla.admin.operations import way_back
+from ottla.client import reassignments
 from ottla.client.client import Client, partitions_of
 from ottla.model.errors import ConnectionLostError, OttlaError
 from ottla.model.printable import plural
@@ -39,7 +40,7 @@ async def replicas_on(client: Client, broker: int) -> tuple[Assignment, dict[int
     give_up_s = loop.time() + AGREED_WITHIN_S
     with waiting() as wait:
         while True:
-            live = await reassign.racks(client)
+            live = await reassignments.racks(client)
             views = []
             for each in live:
                 with contextlib.suppress(ConnectionLostError):  # it died: the others are asked
@@ -70,7 +71,7 @@ async def plan(client: Client, broker: int) -> tuple[Assignment, Assignment]:
     if not current and broker not in live:
         alive = ", ".join(map(str, sorted(live)))
         raise PlanError(f"there is no broker {broker}, and no replica on it; alive are {alive}")
-    every = await reassign.replicas_of(
+    every = await reassignments.replicas_of(
         client, [t.name or "" for t in (await client.metadata(None)).topics]
     )
     others = {b: rack for b, rack in live.items() if b != broker}
@@ -93,12 +94,12 @@ async def drain(
 ) -> int:
     """Move every replica away from a broker and wait; return how many were moved.
 
-    `tell` hears what happens, `follow` what `reassign.wait` tells.
+    `tell` hears what happens, `follow` what `reassignments.wait` tells.
     OttlaError if replicas are left after `bound_s` seconds: the moves go on.
     """
     moved = 0
     for _ in range(MOST_ROUNDS):
-        moving = await reassign.in_progress(client)
+        moving = await reassignments.in_progress(client)
         waited = [tp for tp, move in moving.items() if broker in move.removing]
         arriving = [
             tp
@@ -115,18 +116,18 @@ async def drain(
         if not current and not waited:
             return moved
         if wanted:
-            prepared = await reassign.prepare(client, wanted, "drain", additional=bool(waited))
+            prepared = await reassignments.prepare(client, wanted, "drain", additional=bool(waited))
             path = way_back.write(plans.format_plan(prepared.rollback))
             tell(f"the way back is in {path}")
-            await reassign.execute(client, prepared, throttle)
+            await reassignments.execute(client, prepared, throttle)
             tell(f"moving {plural(len(wanted), 'replica')} away from broker {broker}")
         partitions = [*waited, *wanted]
         topics = {tp.topic for tp in partitions}
         try:
-            left = await reassign.wait(client, partitions, bound_s, follow)
+            left = await reassignments.wait(client, partitions, bound_s, follow)
         except asyncio.CancelledError:  # Ctrl-C
             if throttle is not None:
-                await reassign.clear_throttles(client, topics)
+                await reassignments.clear_throttles(client, topics)
                 tell("throttles removed")
             tell("interrupted; the moves go on (`ottla reassign list`, `ottla reassign cancel`)")
             raise
@@ -136,7 +137,7 @@ async def drain(
                 f"{broker}; they go on (`ottla reassign list`), drain again to wait for them"
             )
         if throttle is not None:
-            await reassign.clear_throttles(client, topics)
+            await reassignments.clear_throttles(client, topics)
         moved += len(partitions)
     raise OttlaError(
         f"new replicas are placed on broker {broker} faster than they are drained; stop creating "

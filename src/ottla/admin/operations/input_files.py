@@ -10,7 +10,7 @@ import re
 
 import msgspec
 
-from ottla.client.record_deletion import END
+from ottla.client.offsets import HIGH_WATERMARK
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 
@@ -73,7 +73,7 @@ def parse_deletions(data: bytes, where: str) -> dict[TopicPartition, int]:
         tp = TopicPartition(entry.topic, entry.partition)
         if tp in offsets:
             raise OttlaError(f"{where}: {tp} is named twice")
-        if not END <= entry.offset < 1 << 63:
+        if not HIGH_WATERMARK <= entry.offset < 1 << 63:
             raise OttlaError(f"{where}: {tp}: {entry.offset} is not an offset")
         offsets[tp] = entry.offset
     if not offsets:

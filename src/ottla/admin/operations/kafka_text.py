@@ -6,7 +6,7 @@ scripts of users search.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from ottla.admin.operations.reassign import Progress, State
+from ottla.client.reassignments import Progress, State
 from ottla.model.ids import TopicPartition
 from ottla.placement.plans import Assignment, Move, format_plan
 

@@ -5,14 +5,17 @@ all the same; groups are asked for less often, since each takes requests of its 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Self
 
-from ottla.admin.operations import reassign, status
-from ottla.admin.operations.copy_progress import CopyProgress
-from ottla.admin.top.changes import Broker, Group, Look, Partition
+from msgspec import Struct
+
+from ottla.admin.operations import status
+from ottla.admin.top.changes import Broker, BrokerRow, Changes, Group, Look, Partition
 from ottla.admin.top.group_progress import Progress, progress_of
-from ottla.client import groups, offsets
+from ottla.client import groups, offsets, reassignments
 from ottla.client.client import Client, partitions_of
+from ottla.client.copy_progress import CopyProgress
 from ottla.model.errors import OttlaError
 from ottla.model.ports import address_text
 from ottla.model.protocol import LATEST
@@ -52,7 +55,7 @@ class Looking:
         response = await self._client.metadata(None)
         facts = dict(partitions_of(response))
         ends = await offsets.log_offsets(self._client, facts, LATEST, problems=[])
-        moves = await reassign.in_progress(self._client)
+        moves = await reassignments.in_progress(self._client)
         estimate = await self._progress.look(moves, now_s) if moves else None
         if now_s - self._groups_at_s >= GROUPS_EVERY_S:
             self._groups, self._group_progress = await self._look_at_groups()
@@ -109,3 +112,75 @@ class Looking:
             if progress is not None:
                 of_known[listed.group] = progress
         return found, of_known
+
+
+class BrokerLook(Struct):
+    broker: int
+    alive: bool
+    leaders: int
+    replicas: int
+    out_of_sync: int
+    written_per_s: float | None
+    requests_per_s: float | None
+    produce_p99_ms: float | None
+    idle: float | None
+
+    @classmethod
+    def of(cls, row: BrokerRow) -> Self:
+        facts = row.facts
+        known = (None,) * 3 if facts is None else (facts.requests, facts.p99_ms, facts.idle)
+        counts = (row.leaders, row.replicas, row.out_of_sync, row.written)
+        return cls(row.broker, facts is not None, *counts, *known)
+
+
+class TopicLook(Struct):
+    topic: str
+    partitions: int
+    without_leader: int
+    under_replicated: int
+    moving: int
+    written_per_s: float | None
+    records: int
+
+
+class Moves(Struct):
+    partitions: int
+    bytes_copied: int | None
+    bytes: int | None
+    bytes_per_s: float | None
+    seconds_left: float | None
+
+
+class GroupLook(Struct):
+    group: str
+    state: str
+    members: int
+    lag: int
+
+
+class LookResult(Struct):
+    time_ms: int
+    controller: int | None
+    problem: str | None
+    brokers: list[BrokerLook]
+    topics: list[TopicLook]
+    reassignments: Moves | None
+    groups: list[GroupLook]
+    events: list[str]
+
+    @classmethod
+    def of(cls, changes: Changes, time_ms: int, events: Sequence[str]) -> Self:
+        """Return the newest look; `events`: what has happened since the one before."""
+        look = changes.look
+        assert look is not None
+        known = (None,) * 4 if look.estimate is None else look.estimate
+        return cls(
+            time_ms,
+            look.controller if look.controller >= 0 else None,
+            look.problem or None,
+            [BrokerLook.of(row) for row in changes.brokers()],
+            [TopicLook(*row) for row in changes.topics()],
+            Moves(len(look.moves), *known) if look.moves else None,
+            [GroupLook(name, *group) for name, group in (look.groups or {}).items()],
+            list(events),
+        )

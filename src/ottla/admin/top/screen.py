@@ -14,9 +14,9 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import DataTable, Footer, RichLog, Static
 
-from ottla.admin.move_progress import described
 from ottla.admin.top import partition_text
 from ottla.admin.top.changes import BrokerRow, Changes, Look
+from ottla.cli.progress import described
 from ottla.model.ids import NO_LEADER, TopicPartition
 from ottla.model.printable import plural, printable
 

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from starlette.responses import Response
 
-from ottla.admin.operations import drain, left_over_throttles, proposing, reassign
-from ottla.admin.operations.left_over_throttles import Forgotten
+from ottla.admin.operations import drain
+from ottla.client import left_over_throttles, proposals, reassignments
 from ottla.client.client import Client
+from ottla.client.left_over_throttles import Forgotten
 from ottla.console.asked import Asked, BadRequestError
 from ottla.console.changes.preview import Preview, preview
 from ottla.console.page import Page, redirect
@@ -51,7 +52,7 @@ async def page(console: Console, asked: Asked) -> Page:
 async def parts(console: Console, _asked: Asked) -> dict[str, Page]:
     """Return what is updated live; what changes seldom apart, so that a button stays."""
     look = await console.watcher.look()
-    moves = await reassign.in_progress(console.client)
+    moves = await reassignments.in_progress(console.client)
     topics = {tp.topic for tp in look.partitions}
     left_over = () if moves else await _left_over(console, topics)
     values = {
@@ -82,8 +83,8 @@ async def plan(console: Console, asked: Asked) -> Page:
     changed = {tp: to for tp, to in found.wanted.items() if to != found.current.get(tp)}
     if not changed:
         raise BadRequestError("nothing to move: the replicas are already balanced")
-    live = await reassign.racks(console.client)
-    sizes = await proposing.sizes(console.client, live)
+    live = await reassignments.racks(console.client)
+    sizes = await proposals.sizes(console.client, live)
     copied, most = _bytes(found.current, changed, sizes)
     moved = plural(len(changed), "partition")
     lines = [f"{plural(found.copies, 'replica')} to copy, {size(copied)}; {moved} changed."]
@@ -92,7 +93,7 @@ async def plan(console: Console, asked: Asked) -> Page:
             f"At {number(throttle)} bytes/s per broker, this takes at least "
             f"{most / throttle:,.0f} s."
         )
-    prepared = await reassign.prepare(
+    prepared = await reassignments.prepare(
         console.client, changed, PLAN, additional=False, throttle=throttle or None
     )
     return preview(
@@ -137,7 +138,7 @@ async def _proposed(client: Client, asked: Asked) -> _Plan:
     except ValueError as error:
         raise BadRequestError(f"brokers: {error}") from None
     factor = asked.number("factor", 0, 1, MOST_FACTOR) or None
-    current, found = await proposing.propose(client, names or None, chosen, factor)
+    current, found = await proposals.propose(client, names or None, chosen, factor)
     return _Plan(current, found.assignment, found.copies)
 
 
@@ -147,10 +148,10 @@ async def execute(console: Console, asked: Asked) -> Response:
         raise BadRequestError("preview a plan first")
     throttle = asked.number("throttle", 0, 0, MOST_THROTTLE) or None
     wanted = parse_plan(asked.text("plan", most=MAX_PLAN_BYTES).encode(), PLAN)
-    prepared = await reassign.prepare(
+    prepared = await reassignments.prepare(
         console.client, wanted, PLAN, additional=False, throttle=throttle
     )
-    await reassign.execute(console.client, prepared, throttle)
+    await reassignments.execute(console.client, prepared, throttle)
     return redirect(BACK)
 
 
@@ -158,9 +159,9 @@ async def cancel(console: Console, asked: Asked) -> Page | Response:
     """Return what would be cancelled; with `do`, cancel it."""
     if asked.has("do"):
         wanted = parse_plan(asked.text("plan", most=MAX_PLAN_BYTES).encode(), PLAN)
-        await reassign.cancel(console.client, wanted.keys())
+        await reassignments.cancel(console.client, wanted.keys())
         return redirect(BACK)
-    moves = await reassign.in_progress(console.client)
+    moves = await reassignments.in_progress(console.client)
     if not moves:
         raise BadRequestError("no reassignment is in progress")
     return preview(

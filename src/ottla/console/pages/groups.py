@@ -11,9 +11,7 @@ from typing import Any
 from ottla.admin.top.group_progress import Progress, progress_of
 from ottla.client import groups
 from ottla.console.asked import Asked
-from ottla.console.lag_history import KEPT_S
-from ottla.console.lag_picture import draw
-from ottla.console.lag_trend import RATE_S, Trend, trend_of
+from ottla.console.lag_history import KEPT_S, RATE_S, Trend, draw, trend_of
 from ottla.console.page import Page
 from ottla.console.rendering import paged
 from ottla.console.state import Console

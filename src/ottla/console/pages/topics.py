@@ -6,8 +6,7 @@ Invariants: the list is of the newest look; one topic is asked for when its page
 import asyncio
 from typing import Any
 
-from ottla.admin.operations import reassign
-from ottla.client import configs, offsets, topics
+from ottla.client import configs, offsets, reassignments, topics
 from ottla.console.asked import Asked
 from ottla.console.page import Page
 from ottla.console.rendering import paged
@@ -60,7 +59,7 @@ async def parts(console: Console, asked: Asked) -> dict[str, Page]:
     starts, ends, moves, sizes = await asyncio.gather(
         offsets.log_offsets(client, tps, EARLIEST, problems=[]),
         offsets.log_offsets(client, tps, LATEST, problems=[]),
-        reassign.in_progress(client),
+        reassignments.in_progress(client),
         _sizes(console, tps),
     )
     rows = [

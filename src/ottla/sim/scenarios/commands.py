@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ottla.admin.options import Output, read_input
+from ottla.admin.connection import Output
+from ottla.admin.options import read_input
 from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.cli.output import Format, print_json, print_line, print_prose, print_table, say
 from ottla.cli.progress import StatusLine

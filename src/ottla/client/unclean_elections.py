@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from ottla.admin.operations.replica_comparison import Batch, batches_of
 from ottla.client import configs
 from ottla.client.client import Client, partitions_of
 from ottla.client.error_texts import failure
 from ottla.client.fetching import fetch
 from ottla.client.offsets import offsets_at
+from ottla.client.replica_comparison import Batch, batches_of
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import DEBUGGING_CONSUMER, EARLIEST, LATEST

@@ -11,11 +11,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.client.client import CONTROLLER, Client
+from ottla.client.copy_progress import CopyProgress
 from ottla.client.error_texts import reason
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import Partition, TopicPartition
 from ottla.model.waits import waiting
 from ottla.placement import plans
+from ottla.placement.copy_estimate import Estimate
 from ottla.placement.plans import Assignment, Move, PlanError
 from ottla.wire.messages.topics import (
     AlterPartitionReassignmentsRequest,
@@ -23,8 +25,7 @@ from ottla.wire.messages.topics import (
 )
 
 if TYPE_CHECKING:
-    from ottla.admin.operations.throttles import Cleared
-    from ottla.placement.copy_estimate import Estimate
+    from ottla.client.throttles import Cleared
 
 LOOK_AGAIN_S = 0.25
 KNOWN_WITHIN_S = 1.0
@@ -181,7 +182,7 @@ async def execute(client: Client, prepared: Prepared, throttle: int | None) -> l
 
     Returned are the throttled brokers that will not remove the throttle themselves.
     """
-    from ottla.admin.operations import throttles  # few commands need it
+    from ottla.client import throttles
 
     unleased: list[int] = []
     if throttle is not None:
@@ -256,7 +257,7 @@ async def wait(
 
     `tell` hears (still moving, of, bytes) at every look, the last one included.
     """
-    from ottla.admin.operations.copy_progress import CopyProgress
+    from ottla.client.copy_progress import CopyProgress
 
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + bound_s
@@ -291,9 +292,56 @@ async def clear_throttles(client: Client, topics: Iterable[str]) -> "Cleared":
 
     From the topics that leases name, too: once the leases are gone, no broker looks after them.
     """
-    from ottla.admin.operations import throttles  # few commands need it
+    from ottla.client import throttles
 
     live = list(await racks(client))
     leased = await throttles.leased_topics(client, live)
     there = await replicas_of(client, {*topics, *leased})
     return await throttles.clear(client, live, {tp.topic for tp in there})
+
+
+class Listed(Partition, frozen=True):
+    """One partition: bytes copied, of how many, left, and per second (None: not measured)."""
+
+    replicas: list[int]
+    adding: list[int]
+    removing: list[int]
+    copied: int
+    size: int
+    left: int
+    copied_per_s: int | None
+
+
+async def listed(
+    client: Client, moves: Mapping[TopicPartition, Move], interval_s: float
+) -> tuple[list[Listed], Estimate | None]:
+    """Return what is in progress of these moves, and all of them in sum; None if nothing is known.
+
+    `interval_s` is the time between two looks, by which rates are measured; 0: one look, no rates.
+    """
+    loop = asyncio.get_running_loop()
+    progress = CopyProgress(client)
+    total, began_s = await progress.look(moves, loop.time()), loop.time()
+    before = now = progress.by_partition(moves)
+    took_s = 0.0
+    if interval_s and moves:
+        with waiting(f"rates are measured for {interval_s:g} s"):
+            await asyncio.sleep(interval_s)
+        took_s = loop.time() - began_s
+        moves = {tp: m for tp, m in (await in_progress(client)).items() if tp in moves}
+        # What ended meanwhile counts in sum.
+        total = await progress.look(moves, loop.time(), anyway=True)
+        now = progress.by_partition(before)
+    return [
+        Listed(
+            *tp,
+            list(move.replicas),
+            list(move.adding),
+            list(move.removing),
+            now[tp].copied,
+            now[tp].of,
+            now[tp].of - now[tp].copied,
+            round(max(0, now[tp].copied - before[tp].copied) / took_s) if took_s else None,
+        )
+        for tp, move in moves.items()
+    ], total

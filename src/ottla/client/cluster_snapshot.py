@@ -8,8 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from ottla.admin.operations import reassign, unclean
-from ottla.client import configs, log_dirs
+from ottla.client import configs, log_dirs, reassignments, unclean_elections
 from ottla.client.client import Client
 from ottla.client.error_texts import reason
 from ottla.model.errors import OttlaError
@@ -27,7 +26,7 @@ async def take(client: Client) -> Snapshot:
     found = Snapshot(
         response.cluster_id or "",
         response.controller_id,
-        await unclean.is_ottla(client, response.controller_id),
+        await unclean_elections.is_ottla(client, response.controller_id),
         [Broker(b.node_id, b.rack) for b in sorted(response.brokers, key=lambda b: b.node_id)],
         {},
     )
@@ -43,7 +42,7 @@ async def take(client: Client) -> Snapshot:
     by_name = dict(found.partitions())
     live = [broker.id for broker in found.brokers]
     moves, described, _ = await asyncio.gather(
-        reassign.in_progress(client),
+        reassignments.in_progress(client),
         log_dirs.describe(client, live),
         _read_settings(client, found),
     )
@@ -60,7 +59,7 @@ async def take(client: Client) -> Snapshot:
             for broker in partition.replicas:
                 if broker in live:
                     asked.setdefault(broker, []).append(tp)
-    for broker, ends in (await unclean.log_ends(client, asked)).items():
+    for broker, ends in (await unclean_elections.log_ends(client, asked)).items():
         for tp, end in ends.items():
             by_name[tp].ends[broker] = (end.epoch, end.offset)
     return found

@@ -14,7 +14,10 @@ from typing import NamedTuple, Self
 
 from msgspec import Struct
 
-from ottla.admin.operations.replica_comparison import (
+from ottla.client import configs
+from ottla.client.client import Client, partitions_of
+from ottla.client.error_texts import failure
+from ottla.client.replica_comparison import (
     Difference,
     batches_of,
     compare,
@@ -22,10 +25,7 @@ from ottla.admin.operations.replica_comparison import (
     extent,
     same,
 )
-from ottla.admin.operations.replica_requests import ReplicaRequests, all_of
-from ottla.client import configs
-from ottla.client.client import Client, partitions_of
-from ottla.client.error_texts import failure
+from ottla.client.replica_requests import ReplicaRequests, all_of
 from ottla.model.errors import OttlaError
 from ottla.model.ids import Partition, TopicPartition
 from ottla.model.protocol import EARLIEST, LATEST

@@ -28,11 +28,7 @@ def everywhere(
 
 @contextmanager
 def around(typed: Mapping[str, Any]) -> Iterator[None]:
-    """Have a command print, and ask the cluster, as the options say that it shares with others."""
-    if "bootstrap_server" in typed:
-        from ottla.admin import connection
-
-        connection.options(typed["profile"], typed["command_config"])
+    """Have a command print as the options say that it shares with all others."""
     prints = output.Output(
         typed.get("output", output.Format.table), quiet=typed["quiet"], verbose=typed["verbose"]
     )
@@ -69,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _failed(error: Exception) -> int:
     """Say what failed in one line; an error of ours, which was not expected, is raised."""
-    from ottla.model.errors import OttlaError
+    from ottla.model.errors import OttlaError, of_system
 
     if isinstance(error, OttlaError):
         output.complain(f"ottla: {error}")
@@ -81,8 +77,6 @@ def _failed(error: Exception) -> int:
         if error.filename == process.STANDARD_OUTPUT:
             process.give_up(sys.stdout)
         where = error.filename
-        from ottla.client.error_texts import of_system
-
         output.complain(f"ottla: {f'{where}: ' if where else ''}{of_system(error)}")
         return EXIT_FAILED
     raise error

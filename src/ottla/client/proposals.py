@@ -6,9 +6,9 @@ unknown, nothing else.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ottla.admin.operations.reassign import in_progress, racks, replicas_of
 from ottla.client import log_dirs
 from ottla.client.client import Client
+from ottla.client.reassignments import in_progress, racks, replicas_of
 from ottla.model.errors import UnknownTopicError
 from ottla.model.ids import TopicPartition
 from ottla.placement import spread

@@ -11,11 +11,10 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct
 
-from ottla.admin.operations import reassign
-from ottla.admin.operations.throttles import BROKER_ANSWERS_IN_S
-from ottla.client import configs, log_dirs
+from ottla.client import configs, log_dirs, reassignments
 from ottla.client.client import Client
 from ottla.client.configs import BROKER, TOPIC
+from ottla.client.throttles import BROKER_ANSWERS_IN_S
 from ottla.model.errors import ConnectionLostError
 from ottla.model.throttle_settings import (
     LEASE,
@@ -89,7 +88,7 @@ async def forgotten(
     `names`, all topics.
     """
     brokers = {}
-    for broker in await reassign.racks(client):
+    for broker in await reassignments.racks(client):
         with contextlib.suppress(ConnectionLostError):
             brokers[broker] = await configs.own(
                 client, BROKER, str(broker), [*RATES, LEASE], timeout_s=BROKER_ANSWERS_IN_S
@@ -103,7 +102,7 @@ async def forgotten(
     return forgotten_throttles(
         brokers,
         topics,
-        reassigning=await reassign.in_progress(client),
+        reassigning=await reassignments.in_progress(client),
         moving_log_dirs=moving_log_dirs,
     )
 
