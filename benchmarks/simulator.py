@@ -18,7 +18,7 @@ from pathlib import Path
 
 import ottla
 from ottla.sim.cluster import run
-from ottla.sim.plans import drawn
+from ottla.sim.drawn_plans import drawn
 
 FIRST_SEED = 9_940_000
 PLANS = 12

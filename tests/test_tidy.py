@@ -295,7 +295,6 @@ KNOWN_DEAD = {
     # The configuration of a topic without a broker, for tests.
     "model/config.py": {"default_topic_config"},
     # Found by their names in the table of faults.
-    "sim/nemesis.py": {"*"},
     # Faults and short ways for tests.
     "sim/world.py": {"simulate"},
     "zookeeper/memory.py": {"disconnect"},

@@ -2,7 +2,8 @@
 
 from ottla.replication.log_dir_moves import LogDirMoves
 from ottla.sim.cluster import run
-from ottla.sim.plans import Plan, drawn
+from ottla.sim.drawn_plans import drawn
+from ottla.sim.plans import Plan
 
 PLAN = Plan(
     5,

@@ -7,21 +7,16 @@ from dataclasses import replace
 import pytest
 
 from ottla.sim.cluster import run
-from ottla.sim.faults import (
-    AIMED,
-    ALL_NAMES,
-    DRAWN_STATEMENTS,
-    FAULTS,
-    NAMES,
-    OF_CRASHES,
-    OF_STATEMENTS,
-)
-from ottla.sim.plans import Plan, drawn
+from ottla.sim.drawn_plans import drawn
+from ottla.sim.faults import ALL_NAMES, DRAWN, FAULTS, Drawn
+from ottla.sim.plans import ALWAYS, Plan
+
+OF_CRASHES, OF_STATEMENTS = DRAWN[Drawn.WITH_CRASH_DETECTION], DRAWN[Drawn.AS_STATEMENT]
 
 
 def drawn_before(seed, **more):
     """Return what a seed drew before there were faults that wait for a moment."""
-    return replace(undetected(seed, **more), faults=NAMES)
+    return replace(undetected(seed, **more), faults=(ALWAYS,))
 
 
 def undetected(seed, **more):
@@ -226,7 +221,7 @@ def test_kept_seed(plan):
     assert verdict.faults
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", DRAWN[Drawn.ALWAYS])
 def test_each_fault_alone(name):
     plan = Plan(11, seconds=12.0, mean_gap_s=3.0, faults=(name,), consumers=1)
     verdict = run(plan)
@@ -234,7 +229,7 @@ def test_each_fault_alone(name):
     assert verdict.faults
 
 
-@pytest.mark.parametrize("name", AIMED)
+@pytest.mark.parametrize("name", DRAWN[Drawn.HALF])
 def test_each_fault_that_waits_for_a_moment_alone(name):
     plan = Plan(
         1, seconds=20.0, mean_gap_s=2.0, faults=(name,), consumers=1, hard=True, brokers=4,
@@ -256,7 +251,7 @@ def test_each_fault_of_crash_detection_alone(name):
     assert verdict.faults
 
 
-@pytest.mark.parametrize("name", [*DRAWN_STATEMENTS, "zookeeper-restart"])
+@pytest.mark.parametrize("name", [*OF_STATEMENTS, "zookeeper-restart"])
 def test_each_fault_of_statements_alone(name):
     """With an administrator, so that there is always something to write to ZooKeeper."""
     plan = Plan(

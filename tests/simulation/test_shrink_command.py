@@ -11,7 +11,8 @@ from ottla.sim import __main__ as main_module
 from ottla.sim import shrink
 from ottla.sim.__main__ import parse_arguments, plan_of
 from ottla.sim.cluster import run
-from ottla.sim.plans import Plan, drawn
+from ottla.sim.drawn_plans import drawn
+from ottla.sim.plans import Plan
 from ottla.sim.shrink import Budget, Outcome, Ran, run_in_process, shrink_run
 
 PLANTED = (sys.executable, str(Path(__file__).parent / "run_planted.py"))

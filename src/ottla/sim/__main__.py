@@ -15,8 +15,9 @@ from importlib.util import find_spec
 from typing import Any
 
 from ottla.sim.cluster import run
-from ottla.sim.faults import ALL_NAMES, NAMES, OF_STATEMENTS
-from ottla.sim.plans import MASKS, OPTIONS, Plan, drawn
+from ottla.sim.drawn_plans import drawn
+from ottla.sim.faults import ALL_NAMES, DRAWN, Drawn
+from ottla.sim.plans import ALWAYS, MASKS, OPTIONS, Plan
 from ottla.sim.shrink import Budget, shrink_run
 from ottla.sim.verdict import Verdict
 
@@ -35,16 +36,16 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     add(
         "--statements",
         type=_names,
-        default=OF_STATEMENTS,
+        default=DRAWN[Drawn.AS_STATEMENT],
         metavar="NAMES",
-        help=f"with --drawn: draw only these of {','.join(OF_STATEMENTS)}; or 'none'",
+        help=f"with --drawn: draw only these of {','.join(DRAWN[Drawn.AS_STATEMENT])}; or 'none'",
     )
     add(
         "--faults",
         type=_names,
-        default=NAMES,
+        default=(ALWAYS,),
         metavar="NAMES",
-        help=f"'none' or any of {','.join(ALL_NAMES)}",
+        help=f"'none' or any of {ALWAYS},{','.join(ALL_NAMES)}",
     )
     for option in OPTIONS:
         default = option.default
@@ -71,7 +72,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         parser.error("the package greenlet is missing: pip install greenlet, or --no-interleave")
     if arguments.log_dirs not in (1, 2, 3):
         parser.error(f"--log-dirs {arguments.log_dirs}: a broker has one, two or three")
-    unknown = sorted(set(arguments.faults) - set(ALL_NAMES))
+    unknown = sorted(set(arguments.faults) - {ALWAYS, *ALL_NAMES})
     if unknown:
         parser.error(f"--faults: unknown {', '.join(unknown)}")
     return arguments
@@ -85,7 +86,7 @@ def plan_of(arguments: argparse.Namespace, seed: int) -> Plan:
     """Return the plan of one seed: the drawn one, or the one the arguments spell out."""
     if arguments.drawn:
         plan = drawn(seed, coordinated=arguments.coordinated)
-        left_out = set(OF_STATEMENTS) - set(arguments.statements)
+        left_out = set(DRAWN[Drawn.AS_STATEMENT]) - set(arguments.statements)
         faults = tuple(name for name in plan.faults if name not in left_out)
         masks = {name: getattr(arguments, name) for name in MASKS}
         return replace(plan, faults=faults, **masks)

@@ -11,7 +11,6 @@ from ottla.broker.broker import Broker
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import OttlaError
 from ottla.model.ports import World
-from ottla.sim.coordination import coordinator_settings
 from ottla.sim.plans import Plan
 from ottla.sim.world import Main, Node, Simulation
 from ottla.sim.zookeeper_node import PORT as ZOOKEEPER_PORT
@@ -23,6 +22,11 @@ SMALL_FETCHES = {"replica.fetch.max.bytes": "2000", "replica.fetch.response.max.
 SMALL_MEMORY_BYTES = 4_000
 """What a broker keeps of its logs' ends in memory where reads are to come from its disk."""
 SUPERVISOR_RESTART_S = 1.0
+COPIES = "copies"
+"""The topic that transactional copiers write to."""
+INTERNAL_PARTITIONS = 3
+ABORT_EVERY_MS = 2_000
+"""How often a coordinator looks for transactions that have timed out."""
 
 
 def broker_config(plan: Plan, broker_id: int, host: str) -> BrokerConfig:
@@ -46,11 +50,30 @@ def broker_config(plan: Plan, broker_id: int, host: str) -> BrokerConfig:
             "replica.high.watermark.checkpoint.interval.ms": "2000",
             "controlled.shutdown.retry.backoff.ms": "1000",
             "ottla.crash.detection": "own" if plan.crash_detection else "off",
-            **(coordinator_settings(plan) if plan.coordinated else {}),
+            **(_coordinator_settings(plan) if plan.coordinated else {}),
             **(SMALL_FETCHES if plan.small_fetches else {}),
             **plan.properties,
         }
     )
+
+
+def _coordinator_settings(plan: Plan) -> dict[str, str]:
+    """Return settings of coordinators: short waits, and internal logs that get compacted."""
+    settings = {
+        "offsets.topic.num.partitions": INTERNAL_PARTITIONS,
+        "offsets.topic.replication.factor": plan.replicas,
+        "offsets.topic.segment.bytes": 8_192,
+        "transaction.state.log.num.partitions": INTERNAL_PARTITIONS,
+        "transaction.state.log.replication.factor": plan.replicas,
+        "transaction.state.log.min.isr": plan.min_isr,
+        "transaction.state.log.segment.bytes": 8_192,
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": ABORT_EVERY_MS,
+        "group.initial.rebalance.delay.ms": 500,
+        "log.cleaner.backoff.ms": 3_000,
+        "log.cleaner.min.cleanable.ratio": 0.1,
+        "log.cleaner.delete.retention.ms": 60_000,
+    }
+    return {name: f"{value:g}" for name, value in settings.items()}
 
 
 class BrokerProcesses:

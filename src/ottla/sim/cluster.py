@@ -1,27 +1,22 @@
-"""A simulated cluster: in-memory ZooKeeper, real brokers, real clients, nemesis and verdict.
+"""A simulated cluster and its run: clients, nemesis and verdict.
 
-Invariants: brokers enter by the product's own entry point (`Broker(config, world)`); all they say
-goes through the real codec; the run ends with everything healed, and only then are logs compared.
-The same seed gives the same trace.
+Invariants: all that is said goes through the real codec; the run ends with everything healed, and
+only then are logs compared. The same seed gives the same trace.
 """
 
 import asyncio
 import contextlib
-import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from ottla.client.client import Client
-from ottla.model.config import BrokerConfig
-from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.model.time_slices import SLICE_S
-from ottla.sim.administrators import Administrator, set_min_isr
-from ottla.sim.agreement import disagreements
-from ottla.sim.bit_flips import BitFlips, check_checksums
-from ottla.sim.broker_processes import LOG_DIRS, PORT, BrokerProcesses, broker_config
-from ottla.sim.checkers import LogRecord, check_all, few
+from ottla.sim.administrators import Administrator
+from ottla.sim.bit_flips import check_checksums
+from ottla.sim.broker_processes import COPIES
+from ottla.sim.checkers import check_all, few
 from ottla.sim.clients import (
     Auditor,
     CommittedConsumer,
@@ -31,31 +26,26 @@ from ottla.sim.clients import (
     create_coordinated_topics,
     create_topic,
 )
-from ottla.sim.coordination import COPIES, Coordination, Stages
+from ottla.sim.coordination import Coordination, Stages
 from ottla.sim.costs import MEASURED
 from ottla.sim.crash_rules import CrashRules
-from ottla.sim.folder_rules import FolderRules
-from ottla.sim.history import History
 from ottla.sim.isr_rules import InSyncRules
 from ottla.sim.loop import SimLoop
+from ottla.sim.machines import UNCLEAN, Machines
 from ottla.sim.masks import Operations
 from ottla.sim.nemesis import Nemesis
 from ottla.sim.operators import Churn, Mover
 from ottla.sim.plans import Plan
-from ottla.sim.replica_files import ReplicaFiles
 from ottla.sim.scheduler import SimulationError
 from ottla.sim.verdict import LONGEST_CALLBACK_S, Tracebacks, Verdict, stalls_of
-from ottla.sim.world import Node, Simulation, garbage_kept
+from ottla.sim.world import Simulation, garbage_kept
 from ottla.sim.znode_rules import check_znodes
 from ottla.sim.zookeeper_node import PORT as ZOOKEEPER_PORT
-from ottla.sim.zookeeper_node import WatchedWrites, ZooKeeperNode
-from ottla.zookeeper.memory import LoggedWrite, MemoryZooKeeper
-from ottla.zookeeper.memory_tree import Znode
+from ottla.sim.zookeeper_node import WatchedWrites
+from ottla.zookeeper.memory import LoggedWrite
 
 ClusterT = TypeVar("ClusterT", bound="Cluster")
 
-UNCLEAN = "unclean"
-"""A topic of unclean elections: it may lose what it acknowledged, and keeps all else."""
 SETTLE_S = 180.0
 QUIET_S = 2.0
 """How long after the last fault nothing is looked at: processes come up."""
@@ -63,80 +53,40 @@ GOING_ON_S = 3.0
 """How long clients go on once all is healed: what is still wrong may show in what they write."""
 
 
-class Cluster:
-    """Brokers b0…, ZooKeeper zk, and one node for all clients."""
+class Cluster(Machines):
+    """The machines of a plan with its clients, its nemesis and its judges."""
 
     def __init__(self, plan: Plan, simulation: Simulation | None = None) -> None:
-        self.plan = plan
-        self.simulation = simulation or simulation_of(plan)
-        self.history = History()
-        zk = self.simulation.node("zk")
-        self.zk = ZooKeeperNode(
-            zk, self.zookeeper_wrote, self._ended, self._restored, durable=plan.durable_zookeeper
-        )
-        self.processes = BrokerProcesses(self.simulation, plan, self.zk, self.config)
-        self.brokers = self.processes.brokers
-        self.firm = [TopicPartition(plan.topic, p) for p in range(plan.partitions)]
-        self.tps = self.firm + [TopicPartition(UNCLEAN, p) for p in range(plan.unclean_partitions)]
-        """All that clients write to; `firm` are those that never lose what they acknowledged."""
+        super().__init__(plan, simulation or simulation_of(plan))
         self.coordination = Coordination(self)
-        self.copies = self.coordination.copies
-        self.internal = self.coordination.internal
-        self.watched = [*self.tps, *self.copies, *self.internal]
-        """All whose replicas have to be in sync, and are moved about."""
         if plan.unclean_partitions:
             self.history.unclean_topics.add(UNCLEAN)
-        self.replicas = ReplicaFiles(self.broker_nodes(), LOG_DIRS, self.assignment)
-        firm = [*self.firm, *self.copies]
         self.in_sync = InSyncRules(
-            self.history, self.replicas, firm, self._registered_anew, self._whole
+            self.history,
+            self.replicas,
+            [*self.firm, *self.copies],
+            self._registered_anew,
+            self._whole,
         )
+        self.crashes = CrashRules(self.simulation, plan) if plan.crash_detection else None
         self._nemesis: Nemesis | None = None
         self._wrong_znodes: list[str] = []
-        self.folders = FolderRules()
-        self.crashes = CrashRules(self.simulation, plan) if plan.crash_detection else None
-        self.bit_flips = BitFlips(self.replicas.paths)
         self._producers: list[Producer] = []
         self._consumers: list[Consumer] = []
         self._operators: list[Churn | Mover | Administrator | Auditor] = []
         self._operations: list[str] = []
 
-    # Parts.
-
-    @property
-    def zookeeper(self) -> MemoryZooKeeper | None:
-        """The server that runs, or the last one."""
-        return self.zk.server
-
-    def _ended(self, node: Node, why: str) -> None:
-        self.processes.ended(node, why)
-
-    def zookeeper_node(self) -> Node:
-        return self.simulation.node("zk")
-
-    def broker_nodes(self) -> list[Node]:
-        return [self.simulation.node(f"b{i}") for i in range(self.plan.brokers)]
-
-    def client_node(self) -> Node:
-        return self.simulation.node("client")
-
-    @property
-    def bootstrap(self) -> list[tuple[str, int]]:
-        return [(node.name, PORT) for node in self.broker_nodes()]
-
-    def config(self, broker_id: int, host: str) -> BrokerConfig:
-        return broker_config(self.plan, broker_id, host)
+    # What the judges hear of.
 
     def zookeeper_wrote(self, write: LoggedWrite, process: SimLoop | None) -> None:
-        """Hear of a write to ZooKeeper that nothing can undo any more."""
         with self.simulation.scheduler.elsewhere():  # to look takes no time
             self.in_sync.wrote(write)
         if self.crashes is not None:
             assert self.zookeeper is not None
             self.crashes.wrote(write, process, self.zookeeper)
 
-    def _restored(self, writes: WatchedWrites) -> None:
-        """ZooKeeper is about to go on from an older state: judge what was written until now."""
+    def zookeeper_restored(self, writes: WatchedWrites) -> None:
+        """Judge what was written until now."""
         self._wrong_znodes += check_znodes(writes)
         self.in_sync.restored()
         if self.crashes is not None:
@@ -144,215 +94,19 @@ class Cluster:
 
     def _registered_anew(self, broker_id: int) -> bool:
         node = self.broker_nodes()[broker_id]
-        alone = not self._second(node).up
-        return alone and self.processes.registered_anew(node, broker_id)
+        return not self.second(node).up and self.processes.registered_anew(node, broker_id)
 
     def _whole(self, broker_id: int) -> bool:
         """Whether a broker runs and its disk has lost nothing that it has not got back."""
         node = self.broker_nodes()[broker_id]
-        lacking = self._nemesis is not None and self._nemesis.lacks(node)
+        lacking = self._nemesis is not None and self._nemesis.allowance.lacks(node)
         return node.up and not lacking and not node.disk.faults
-
-    # What the nemesis asks for.
-
-    @property
-    def log_dirs(self) -> tuple[str, ...]:
-        return self.processes.log_dirs
-
-    def restart_gracefully(self, node: Node) -> None:
-        self.processes.stop(node)
-
-    def _second(self, node: Node) -> Node:
-        return self.simulation.node(f"{node.name}x")
-
-    def start_second(self, node: Node) -> Node:
-        second = self._second(node)
-        second.disk.restore(node.disk.copy())
-        second.boot(self.processes.main(second, _id_of(node)))
-        return second
-
-    def end_second(self, node: Node, second: Node) -> None:
-        session = self._session_id(node)
-        process = None if session is None else self.zk.process_of(session)
-        registered = process is not None and process.host == second.name
-        copy = second.disk.copy()
-        second.crash()
-        self.brokers.pop(second.name, None)
-        if registered:
-            node.crash()
-            node.disk.restore(copy)
-        node.boot_if_down()
-
-    def set_min_isr(self, scope: str, where: str, value: int | None) -> None:
-        client = self.client_node()
-        if client.up:
-            client.loop.create_task(set_min_isr(client.world, self.bootstrap, scope, where, value))
-
-    def topic_ids(self) -> set[str]:
-        topics = [self._znodes[f"/brokers/topics/{topic}"].data for topic in self.topics()]
-        return {json.loads(data)["topic_id"] for data in topics if data}
-
-    def deletions(self) -> set[str]:
-        return set(self._znodes["/admin/delete_topics"].children)
-
-    def judged_znodes(self) -> dict[str, bytes | None]:
-        topics = sorted({tp.topic for tp in self.watched})
-        paths = ["/latest_producer_id_block", *(f"/brokers/topics/{topic}" for topic in topics)]
-        paths += [
-            f"/brokers/topics/{tp.topic}/partitions/{tp.partition}/state" for tp in self.watched
-        ]
-        return {path: self._znodes[path].data for path in paths if path in self._znodes}
-
-    def note_forgotten(self) -> None:
-        deleted = self.deletions()
-        self.folders.note_forgotten(self.broker_nodes(), self.topic_ids(), deleted)
-
-    def _session_id(self, node: Node) -> int | None:
-        """Return the ZooKeeper session that owns a broker's registration."""
-        entry = self._znodes.get(f"/brokers/ids/{node.name.removeprefix('b')}")
-        return entry.owner if entry is not None else None
-
-    def whole_everywhere(self, victims: Collection[Node], lacking: Collection[Node]) -> bool:
-        """Whether, were `victims` to lose some, every partition keeps a whole replica in sync.
-
-        `lacking`: brokers that have lost something before and not got it back.
-        """
-        if self.zk.writes.pending:
-            return False  # ZooKeeper may yet lose what it is about to know
-        gone = {_id_of(node) for node in [*victims, *lacking]}
-        states = self.partition_states()
-        return len(states) == len(self.watched) and all(
-            isinstance(isr := state["isr"], list) and set(isr) - gone for state in states.values()
-        )
-
-    def expire_session(self, node: Node) -> bool:
-        session_id = self._session_id(node)
-        if session_id is None or self.zookeeper is None or not self.zookeeper_node().up:
-            return False
-        self.zookeeper_node().loop.call_soon(self.zookeeper.expire, session_id)
-        return True
-
-    def reassign(self, tp: TopicPartition, replicas: list[int] | None) -> bool:
-        mover = next((o for o in self._operators if isinstance(o, Mover)), None)
-        if mover is not None:
-            self.client_node().loop.create_task(mover.reassign(tp, replicas))
-        return mover is not None
-
-    def lose_zookeeper_message(self, *, reply: bool) -> None:
-        assert self.zookeeper is not None
-        lose = self.zookeeper.lose_reply if reply else self.zookeeper.lose_request
-        lose(lambda _op, path: path.startswith(("/brokers", "/controller", "/admin")))
-
-    # Looking at the cluster from outside.
-
-    @property
-    def _znodes(self) -> dict[str, Znode]:
-        assert self.zookeeper is not None
-        return self.zookeeper.tree.nodes
-
-    def partition_states(self) -> dict[TopicPartition, dict[str, object]]:
-        """Return the state znodes of the topic's partitions."""
-        found: dict[TopicPartition, dict[str, object]] = {}
-        for tp in self.watched:
-            entry = self._znodes.get(f"/brokers/topics/{tp.topic}/partitions/{tp.partition}/state")
-            if entry is not None and entry.data:
-                found[tp] = json.loads(entry.data)
-        return found
-
-    def assignment(self) -> dict[TopicPartition, set[int]]:
-        """Return the replicas of the watched partitions, by their topics' znodes."""
-        found: dict[TopicPartition, set[int]] = {}
-        for topic in sorted({tp.topic for tp in self.watched}):
-            entry = self._znodes.get(f"/brokers/topics/{topic}")
-            if entry is not None and entry.data:
-                replicas = json.loads(entry.data)["partitions"]
-                found |= {TopicPartition(topic, int(p)): set(b) for p, b in replicas.items()}
-        return found
-
-    def leader_and_isr(self, tp: TopicPartition) -> tuple[int, list[int]] | None:
-        entry = self._znodes.get(f"/brokers/topics/{tp.topic}/partitions/{tp.partition}/state")
-        if entry is None or not entry.data:
-            return None
-        state = json.loads(entry.data)
-        return int(state["leader"]), [int(b) for b in state["isr"]]
-
-    def segment_paths(self, node: Node, tp: TopicPartition) -> list[str]:
-        return self.replicas.paths(node, tp)
-
-    def replica_ends(self, tp: TopicPartition) -> dict[int, int]:
-        return self.replicas.ends(tp)
-
-    def controller_node(self) -> Node | None:
-        entry = self._znodes.get("/controller")
-        if entry is None or not entry.data:
-            return None
-        return self.broker_nodes()[int(json.loads(entry.data)["brokerid"])]
-
-    def topics(self) -> set[str]:
-        return set(self._znodes["/brokers/topics"].children)
-
-    def topic_brokers(self) -> dict[str, set[int]]:
-        found = {}
-        for topic in sorted(self.topics()):
-            entry = self._znodes.get(f"/brokers/topics/{topic}")
-            partitions = json.loads(entry.data)["partitions"] if entry and entry.data else {}
-            found[topic] = {b for brokers in partitions.values() for b in brokers}
-        return found
-
-    def started(self, node: Node) -> bool:
-        return self.processes.started(node)
-
-    def all_in_sync(self) -> bool:
-        """Whether every partition has a leader and its whole assignment in the ISR."""
-        states = self.partition_states()
-        return len(states) == len(self.watched) and all(
-            isinstance(isr := states[tp]["isr"], list)
-            and set(isr) == replicas
-            and states[tp]["leader"] != -1
-            for tp, replicas in self.assignment().items()
-        )
-
-    def disagreements(self) -> list[str]:
-        """Return what is unfinished, unled, or not known to all alike; who is down."""
-        assert self.zookeeper is not None
-        down = [n.name for n in self.broker_nodes() if not n.up or n.name not in self.brokers]
-        if down:
-            return [f"{' '.join(down)} not up"]
-        brokers = [self.brokers[node.name] for node in self.broker_nodes()]
-        folders = [node.disk.folders for node in self.broker_nodes()]
-        return disagreements(self.zookeeper.tree.nodes, brokers, folders)
-
-    def raw_logs(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, dict[int, bytes]]:
-        """Read every assigned replica straight from the simulated disks."""
-        return self.replicas.raw(tps)
-
-    def logs(
-        self, tps: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, dict[int, list[LogRecord]]]:
-        """Return every assigned replica's records, without markers."""
-        return self.replicas.records(tps)
-
-    def end(self, tp: TopicPartition) -> int:
-        """Return the offset after the last record of the longest replica, strays left out."""
-        replicas = self.assignment().get(tp, ())
-        return max((e for b, e in self.replicas.ends(tp).items() if b in replicas), default=0)
-
-    def caught_up(self, node: Node) -> bool:
-        """Whether a broker's disk holds, of every partition, what all the others hold."""
-        whole = not self.bit_flips.there(node)
-        return whole and self.replicas.caught_up(_id_of(node), self.watched)
-
-    def regained(self, node: Node, lacking: Collection[Node]) -> bool:
-        """Whether a broker is up and has all that those have which have lost nothing."""
-        gone = [_id_of(other) for other in lacking]
-        whole = node.up and not self.bit_flips.there(node)
-        return whole and self.replicas.has_all(_id_of(node), self.watched, gone)
 
     # The run.
 
     def boot(self) -> None:
         """Start ZooKeeper, then the brokers."""
-        self.zookeeper_node().boot(self.zk.main)
+        self.zk.node.boot(self.zk.main)
         self.simulation.run_for(0.1)
         if self.crashes is not None:
             self.crashes.start()
@@ -420,7 +174,7 @@ class Cluster:
                 ),
                 "asked": sum(o.done for o in self._operators if isinstance(o, Administrator)),
                 "unclean": self._unclean_elections(),
-                "moves_asked": sum(o.asked for o in self._operators if isinstance(o, Mover)),
+                "moves_asked": 0 if self.mover is None else self.mover.asked,
                 **(self.crashes.statistics() if self.crashes is not None else {}),
             },
             sorted(self._operations, key=lambda line: float(line.split()[0])),
@@ -479,8 +233,10 @@ class Cluster:
             if plan.brokers > plan.replicas:
                 zookeeper, operations = f"zk:{ZOOKEEPER_PORT}", self._operations_of("m0", 3.5)
                 sizes = plan.brokers, plan.replicas
-                mover = Mover(world, self.bootstrap, zookeeper, self.watched, *sizes, operations)
-                self._operators.append(mover)
+                self.mover = Mover(
+                    world, self.bootstrap, zookeeper, self.watched, *sizes, operations
+                )
+                self._operators.append(self.mover)
         for i in range(plan.administrators):
             self._operators.append(
                 Administrator(
@@ -491,7 +247,7 @@ class Cluster:
                     plan.topic,
                     self._operations_of(f"a{i}", 1.0),
                     self.watched,
-                    self.log_dirs,
+                    self.processes.log_dirs,
                 )
             )
         async with asyncio.TaskGroup() as group:
@@ -587,7 +343,7 @@ class Cluster:
             for tp in self.watched
             if len({path.rpartition("/")[0] for path in self.replicas.paths(node, tp)}) > 1
         ]
-        logs = self.logs([*self.tps, *self.copies])
+        logs = self.replicas.records([*self.tps, *self.copies])
         return [
             *twice,
             *check_all(self.history, logs),
@@ -605,7 +361,7 @@ class Cluster:
 
     def _damaged(self) -> list[str]:
         """Return what is damaged on disks at the end, if any bit was flipped at all (F20)."""
-        return check_checksums(self.raw_logs(self.watched)) if self.bit_flips.count else []
+        return check_checksums(self.replicas.raw(self.watched)) if self.bit_flips.count else []
 
     def _unclean_elections(self) -> int:
         """Return how many states were written with leaders that have to recover (F43)."""
@@ -624,10 +380,6 @@ class Cluster:
 
     def close(self) -> None:
         self.simulation.close()
-
-
-def _id_of(node: Node) -> int:
-    return int(node.name.removeprefix("b"))
 
 
 def simulation_of(plan: Plan, sink: Callable[[str], object] | None = None) -> Simulation:

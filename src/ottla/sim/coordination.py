@@ -5,23 +5,22 @@ internal topics have few partitions and small segments, so that they move, are c
 coordinators within a run.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator
 
-from ottla.broker.broker import Broker
 from ottla.client.client import Client
 from ottla.client.coordinators import GROUP
 from ottla.coordinators.transaction import MAY_EXPIRE
 from ottla.model.errors import RETRIABLE
-from ottla.model.ids import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
-from ottla.sim.checkers import LogRecord, few
+from ottla.sim.broker_processes import COPIES
+from ottla.sim.checkers import Logs, few
 from ottla.sim.client_roles import Actor, ClientRoles
 from ottla.sim.coordinated import Coordinator
 from ottla.sim.group_checkers import check_groups
-from ottla.sim.history import Commit, History
+from ottla.sim.history import Commit
+from ottla.sim.machines import Machines
 from ottla.sim.members import CooperativeReader, GroupReader, partition_codes
-from ottla.sim.plans import Plan
 from ottla.sim.transaction_checkers import (
     LoggedTransaction,
     check_transactions,
@@ -29,74 +28,20 @@ from ottla.sim.transaction_checkers import (
     transactions_in,
 )
 from ottla.sim.transactors import TRANSACTION_TIMEOUT_MS, Copier
-from ottla.sim.world import Simulation
 from ottla.wire.messages.groups import OffsetCommitRequest
 
-COPIES = "copies"
-"""What transactional copiers write to."""
 READERS, COPYING = "readers", "copying"
 """Groups: of members that only read, and of the copiers."""
-INTERNAL_PARTITIONS = 3
-ABORT_EVERY_MS = 2_000
-"""How often a coordinator looks for transactions that have timed out."""
 MARKER_S = 15.0
 """An open transaction is over so long after its timeout, once all is healed: a look, markers."""
 
-Logs = Mapping[TopicPartition, Mapping[int, Sequence[LogRecord]]]
 Stages = Iterator[tuple[str, Callable[[], bool], float | None]]
-
-
-def coordinator_settings(plan: Plan) -> dict[str, str]:
-    """Return settings of coordinators: short waits, and internal logs that get compacted."""
-    settings = {
-        "offsets.topic.num.partitions": INTERNAL_PARTITIONS,
-        "offsets.topic.replication.factor": plan.replicas,
-        "offsets.topic.segment.bytes": 8_192,
-        "transaction.state.log.num.partitions": INTERNAL_PARTITIONS,
-        "transaction.state.log.replication.factor": plan.replicas,
-        "transaction.state.log.min.isr": plan.min_isr,
-        "transaction.state.log.segment.bytes": 8_192,
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms": ABORT_EVERY_MS,
-        "group.initial.rebalance.delay.ms": 500,
-        "log.cleaner.backoff.ms": 3_000,
-        "log.cleaner.min.cleanable.ratio": 0.1,
-        "log.cleaner.delete.retention.ms": 60_000,
-    }
-    return {name: f"{value:g}" for name, value in settings.items()}
-
-
-class CoordinatedCluster(Protocol):
-    """What members and copiers need of the cluster of a run."""
-
-    plan: Plan
-    simulation: Simulation
-    history: History
-    brokers: dict[str, Broker]
-    firm: list[TopicPartition]
-    """The partitions that never lose what they acknowledged."""
-
-    @property
-    def bootstrap(self) -> list[tuple[str, int]]: ...
-
-    def end(self, tp: TopicPartition) -> int:
-        """Return the offset after the last record of the longest replica."""
-        ...
-
-    def logs(
-        self, tps: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, dict[int, list[LogRecord]]]:
-        """Return every assigned replica's records, without markers."""
-        ...
-
-    def raw_logs(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, dict[int, bytes]]:
-        """Return the bytes of every assigned replica."""
-        ...
 
 
 class Coordination:
     """Members and copiers over one cluster; without any of them it does nothing."""
 
-    def __init__(self, cluster: CoordinatedCluster) -> None:
+    def __init__(self, cluster: Machines) -> None:
         self._cluster = cluster
         self._plan = plan = cluster.plan
         self._history = cluster.history
@@ -105,13 +50,6 @@ class Coordination:
         )
         self._doomed = False
         """Whether copiers are to leave a transaction open."""
-        self.copies = [TopicPartition(COPIES, p) for p in range(plan.partitions) if plan.copiers]
-        self.internal = [
-            TopicPartition(topic, p)
-            for topic in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC)
-            for p in range(INTERNAL_PARTITIONS)
-            if plan.coordinated
-        ]
         for i in range(plan.members):
             static = f"static-{i}" if i % 2 else None
             self.client_roles.add(f"m{i}", self._reader(static), understudy=static is not None)
@@ -204,7 +142,7 @@ class Coordination:
     def _all_copied(self) -> bool:
         """Whether a read_committed reader has as many copies as there are records."""
         copies = sum(r.process in self._history.committed_readers for r in self._history.reads)
-        logs = self._cluster.logs(self._cluster.firm).values()
+        logs = self._cluster.replicas.records(self._cluster.firm).values()
         return copies >= sum(max(map(len, replicas.values()), default=0) for replicas in logs)
 
     def _left_open(self) -> bool:
@@ -224,7 +162,7 @@ class Coordination:
         """Return what became of the transactions, by each partition's longest replica."""
         return {
             tp: transactions_in(max(replicas.values(), key=len, default=b""))
-            for tp, replicas in self._cluster.raw_logs(self.copies).items()
+            for tp, replicas in self._cluster.replicas.raw(self._cluster.copies).items()
         }
 
     def judge(self, logs: Logs, *, complete: bool) -> list[str]:
@@ -240,7 +178,7 @@ class Coordination:
     def _compacted_apart(self) -> list[str]:
         """Compare what replicas of internal topics say in the end; each compacts on its own."""
         found = []
-        for tp, replicas in self._cluster.raw_logs(self.internal).items():
+        for tp, replicas in self._cluster.replicas.raw(self._cluster.internal).items():
             # Most replicas are the same bytes: those are read once.
             read = {data: latest_by_key(data) for data in set(replicas.values())}
             states = {broker: read[data] for broker, data in replicas.items()}

@@ -282,7 +282,7 @@ def _reassigned(scene: Scene, facts: Facts) -> bool:
 
 
 def _take_leadership_away(scene: Scene) -> None:
-    scene.cluster.restart_gracefully(scene.simulation.node("b1"))
+    scene.cluster.processes.stop(scene.simulation.node("b1"))
     scene.simulation.run_for(15.0)
 
 

@@ -107,9 +107,11 @@ class SimDisk:
         times: int = 1 << 62,
         torn: bool = False,
         drops: bool = False,
-    ) -> None:
+    ) -> DiskFault:
         """Make operations under a path fail (faults F17 and F18)."""
-        self.faults.append(DiskFault(prefix, frozenset(operations), error, times, torn, drops))
+        fault = DiskFault(prefix, frozenset(operations), error, times, torn, drops)
+        self.faults.append(fault)
+        return fault
 
     def mend(self) -> None:
         """Take every fault and the capacity limit away."""

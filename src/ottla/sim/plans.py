@@ -1,16 +1,16 @@
 """Plans: what a run consists of, and the command line that says the same.
 
-A plan and nothing else decides a run; `drawn` makes one of a seed, so that sizes and settings vary
-as well as faults. A field with a help text is an option of `python -m ottla.sim`.
+A plan and nothing else decides a run. A field with a help text is an option of
+`python -m ottla.sim`.
 """
 
-import random
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
-from ottla.sim.faults import ASKED_FOR, DRAWN_STATEMENTS, NAMES, OF_CRASHES
 from ottla.sim.masks import Mask, mask_of
 
+ALWAYS = "always"
+"""Stands for all faults that no plan has to name (`faults.Drawn`)."""
 FLIPPED_BIT = "flipped-bit"
 MASKS = ("only_faults", "skip_faults", "only_operations", "skip_operations")
 """The lists of a plan that leave single faults and operations out."""
@@ -47,7 +47,7 @@ class Plan:
         int, "of each broker, up to three; administrators move replicas between them"
     ] = 2
     topic: str = "events"
-    faults: tuple[str, ...] = NAMES
+    faults: tuple[str, ...] = (ALWAYS,)
     mean_gap_s: Annotated[float, "mean seconds between faults"] = 4.0
     pause_s: Annotated[float, "mean seconds between two writes of a producer to a partition"] = 0.2
     operators: Annotated[bool, "no topics come and go, or move where there are brokers enough"] = (
@@ -115,7 +115,7 @@ class Plan:
                     parts.append(",".join(value) or "none")
                 elif not isinstance(value, bool):
                     parts.append(f"{value:g}")
-        if self.faults != NAMES:
+        if self.faults != (ALWAYS,):
             parts.append(f"--faults {','.join(self.faults) or 'none'}")
         return " ".join(parts)
 
@@ -146,59 +146,3 @@ def _options() -> list[Option]:
 
 
 OPTIONS = _options()
-
-
-def drawn(seed: int, *, coordinated: bool = False) -> Plan:
-    """Return a plan whose sizes and settings are drawn by the seed, too.
-
-    `coordinated` adds members of groups and transactional copiers, and leaves all else as it is.
-    """
-    rng = random.Random(f"{seed}/plan")
-    extra = random.Random(f"{seed}/coordinated")
-    members, copiers = extra.choice(((0, 1), (0, 2), (2, 1), (2, 2), (3, 0), (3, 2), (3, 3)))
-    cooperative = random.Random(f"{seed}/cooperative").random() < 0.5
-    log_dirs = random.Random(f"{seed}/log dirs").choice((1, 2, 2, 2, 3))
-    more = random.Random(f"{seed}/aimed")
-    asked_for = ASKED_FOR if more.random() < 0.5 else ()
-    if more.random() < 0.7:  # an auditor and little memory cost time
-        asked_for = tuple(name for name in asked_for if name != FLIPPED_BIT)
-    crash_detection = random.Random(f"{seed}/crash detection").random() < 0.7
-    if crash_detection:
-        asked_for = (*asked_for, *OF_CRASHES)
-    # A stream of its own: without these faults a seed draws what it drew before there were any.
-    trust = random.Random(f"{seed}/statements")
-    durable_zookeeper = trust.random() < 0.7
-    if trust.random() < 0.6:
-        asked_for = (*asked_for, *(n for n in DRAWN_STATEMENTS if trust.random() < 0.5))
-    brokers = rng.choice((3, 3, 4, 4, 5, 6, 7))
-    replicas = min(brokers, rng.choice((2, 3, 3, 3, 4)))
-    return Plan(
-        seed,
-        brokers=brokers,
-        replicas=replicas,
-        min_isr=min(replicas, rng.choice((1, 2, 2, 2, 3))),
-        seconds=rng.choice((10.0, 20.0, 20.0, 40.0)),
-        partitions=rng.choice((1, 2, 4)),
-        unclean_partitions=rng.choice((0, 1, 2)),
-        producers=rng.choice((1, 1, 2)),
-        no_retry_producers=rng.choice((0, 1)),
-        consumers=1,
-        administrators=max(rng.choice((0, 2, 3, 4)), int(log_dirs > 1)),
-        log_dirs=log_dirs,
-        mean_gap_s=rng.choice((1.0, 1.5, 2.5, 4.0)),
-        pause_s=extra.choice((0.3, 0.6, 1.0)),
-        slowness=extra.choice((0.0, 1.0, 1.0, 4.0)),
-        short_turns=random.Random(f"{seed}/turns").random() < 0.3,
-        crash_detection=crash_detection,
-        durable_zookeeper=durable_zookeeper,
-        evicted=extra.choice((0.0, 0.01, 0.2)),
-        compacted=random.Random(f"{seed}/compacted").random() < 0.25,
-        in_order=extra.random() < 0.2,
-        hard=extra.random() < 0.5,
-        small_fetches=extra.random() < 0.3,
-        faults=(*NAMES, *asked_for),
-        operators=rng.random() < 0.7,
-        members=members if coordinated else 0,
-        copiers=copiers if coordinated else 0,
-        cooperative=coordinated and members > 0 and cooperative,
-    )

@@ -109,7 +109,7 @@ def folder(cluster, place):
 
 def other_dir(cluster):
     now = partition(follower(cluster)).log.parent_dir
-    return next(d for d in cluster.log_dirs if d != now)
+    return next(d for d in cluster.processes.log_dirs if d != now)
 
 
 STRAY = TopicPartition("events", 7)
@@ -118,9 +118,9 @@ STRAY = TopicPartition("events", 7)
 def keep_a_stray(cluster):
     """Have a follower keep logs of a partition that went elsewhere amid its move between dirs."""
     logs = follower(cluster).services.replicas.logs
-    logs.prefer(STRAY, cluster.log_dirs[0])
+    logs.prefer(STRAY, cluster.processes.log_dirs[0])
     logs.get_or_create(STRAY, is_new=True)
-    return logs.create_future(STRAY, cluster.log_dirs[1])
+    return logs.create_future(STRAY, cluster.processes.log_dirs[1])
 
 
 def keep_only_its_future_log(cluster):
@@ -131,7 +131,7 @@ def keep_only_its_future_log(cluster):
 
 def keep_another_future_log(cluster):
     keep_a_stray(cluster)
-    folder(cluster, f"{cluster.log_dirs[1]}/{STRAY}.1f-future")
+    folder(cluster, f"{cluster.processes.log_dirs[1]}/{STRAY}.1f-future")
 
 
 def go_on_with_a_move_of_a_stray(cluster):

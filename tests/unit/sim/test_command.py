@@ -5,7 +5,8 @@ import shlex
 import pytest
 
 from ottla.sim.__main__ import main, parse_arguments, plan_of
-from ottla.sim.plans import Plan, drawn
+from ottla.sim.drawn_plans import drawn
+from ottla.sim.plans import Plan
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace
 
-from ottla.sim import moments
 from ottla.sim.costs import MEASURED
+from ottla.sim.faults import moments
 
 
 def test_f19_no_segment_takes_longer_to_read_than_a_slow_recovery_promises():
@@ -20,11 +20,11 @@ def test_f19_no_segment_takes_longer_to_read_than_a_slow_recovery_promises():
         up=False, disk=SimpleNamespace(inodes=inodes), boot=lambda: None, files=files,
         loop=SimpleNamespace(stalls=[]), stalls=[],
     )  # fmt: skip
-    hand = SimpleNamespace(watch=lambda *args: watched.append(args))
-    moments._boot_slowly(hand, node, 12.0)
+    strike = SimpleNamespace(watch=lambda *args: watched.append(args))
+    moments._boot_slowly(strike, node, 12.0)
     assert files.costs.read_byte_s * 16_000 == 0.5
     assert watched
 
     del inodes["/a/t-0/00000000000000000000.log"]
-    moments._boot_slowly(hand, node, 0.5)
+    moments._boot_slowly(strike, node, 0.5)
     assert round(files.costs.read_byte_s * (2_600 + 2_400), 9) == 0.5

@@ -8,15 +8,14 @@ fault until it runs, is connected, and has what it lost.
 from collections import Counter
 from collections.abc import Callable
 from random import Random
-from typing import Protocol
 
 import msgspec
 
 from ottla.model.ids import TopicPartition
 from ottla.sim.clock import WORKER_S
+from ottla.sim.machines import Machines
 from ottla.sim.masks import ALL, Mask
 from ottla.sim.scenarios.scenario import CRASH, DISK, POWER, Scenario
-from ottla.sim.target import Target
 from ottla.sim.transport import Link
 from ottla.sim.world import Node
 
@@ -53,21 +52,23 @@ class Fault(msgspec.Struct, frozen=True):
     after_an_acknowledgement: bool = False
 
 
-class ScenarioTarget(Target, Protocol):
-    """A cluster that says when a record was acknowledged."""
-
-    def at_next_acknowledgement(self, callback: Callable[[], object]) -> None: ...
-
-
 class FaultSchedule:
     """Draws faults until `stop`; then `heal` repairs everything."""
 
-    def __init__(self, target: ScenarioTarget, scenario: Scenario, mask: Mask = ALL) -> None:
+    def __init__(
+        self,
+        cluster: Machines,
+        scenario: Scenario,
+        at_next_acknowledgement: Callable[[Callable[[], object]], None],
+        mask: Mask = ALL,
+    ) -> None:
+        """`at_next_acknowledgement` has a function called once, when a record is acknowledged."""
         self.happened: list[Fault] = []
-        self._target = target
+        self._cluster = cluster
         self._scenario = scenario
+        self._at_next_acknowledgement = at_next_acknowledgement
         self._mask = mask
-        self._simulation = target.simulation
+        self._simulation = cluster.simulation
         self._schedule = self._simulation.random("scenario-faults")
         self._weights = [WEIGHTS.get(kind, 1) for kind in scenario.faults]
         self._detection_s = scenario.longest_detection_s
@@ -99,8 +100,8 @@ class FaultSchedule:
         self._blocked.clear()
         self._delays.clear()
         self._simulation.internet.heal()
-        self._target.zk.start()
-        for node in self._target.broker_nodes():
+        self._cluster.zk.start()
+        for node in self._cluster.broker_nodes():
             node.workers.mean_s = WORKER_S
             node.wake()
             node.boot_if_down()
@@ -130,7 +131,7 @@ class FaultSchedule:
             )
         elif kind in ENDS_PROCESS and drawn < BEFORE_IN_SYNC_SHARE + ACKNOWLEDGED_SHARE:
             self._at_next(
-                self._target.at_next_acknowledgement,
+                self._at_next_acknowledgement,
                 lambda: self._begin(number, kind, rng, after_an_acknowledgement=True),
                 self._detection_s / 5,
             )
@@ -152,21 +153,21 @@ class FaultSchedule:
         for number, fault in list(self._under_way.items()):
             if number not in self._lasting and self._is_over(fault):
                 del self._under_way[number]
-        if self._scenario.wait_for_in_sync and not self._target.all_in_sync():
+        if self._scenario.wait_for_in_sync and not self._cluster.all_in_sync():
             return False
         return len(self._under_way) < self._scenario.at_once
 
     def _is_over(self, fault: Fault) -> bool:
         if fault.broker < 0:
             return True
-        node = self._target.broker_nodes()[fault.broker]
-        if not node.running or not self._target.started(node):
+        node = self._cluster.broker_nodes()[fault.broker]
+        if not node.running or not self._cluster.processes.started(node):
             return False
-        return fault.kind not in LOSSY or self._target.regained(node, self._lacking())
+        return fault.kind not in LOSSY or self._cluster.regained(node, self._lacking())
 
     def _lacking(self) -> list[Node]:
         """Return the brokers that have lost something and not got it back."""
-        nodes = self._target.broker_nodes()
+        nodes = self._cluster.broker_nodes()
         return [nodes[f.broker] for f in self._under_way.values() if f.kind in LOSSY]
 
     def _begin(
@@ -179,12 +180,12 @@ class FaultSchedule:
         if kind != "zookeeper-outage":
             free = [
                 number
-                for number, node in enumerate(self._target.broker_nodes())
+                for number, node in enumerate(self._cluster.broker_nodes())
                 if node.running and all(f.broker != number for f in self._under_way.values())
             ]
             if not free:
                 return
-            led = [b for b in free if any(self._leads(b, tp) for tp in self._target.watched)]
+            led = [b for b in free if any(self._leads(b, tp) for tp in self._cluster.watched)]
             pool = led if led and rng.random() < LEADER_SHARE else free
             broker = rng.choice(pool)
         now_s = self._simulation.now
@@ -194,23 +195,23 @@ class FaultSchedule:
         self._do(fault)
 
     def _leads(self, broker: int, tp: TopicPartition) -> bool:
-        state = self._target.leader_and_isr(tp)
+        state = self._cluster.leader_and_isr(tp)
         return state is not None and state[0] == broker
 
     def _do(self, fault: Fault) -> None:
-        target, kind = self._target, fault.kind
+        cluster, kind = self._cluster, fault.kind
         if fault.broker < 0:
-            target.zk.stop()
-            self._note(fault, target.zk.start)
+            cluster.zk.stop()
+            self._note(fault, cluster.zk.start)
             return
-        node = target.broker_nodes()[fault.broker]
+        node = cluster.broker_nodes()[fault.broker]
         if kind in ENDS_PROCESS:
             node.crash(power_loss=kind == POWER)
             if kind == DISK:
                 node.disk.wipe()
             self._note(fault, node.boot_if_down)
         elif kind == "shutdown":
-            target.restart_gracefully(node)
+            cluster.processes.stop(node)
             self._note(fault, lambda: None)
         elif kind == "pause":
             node.pause()
@@ -219,10 +220,15 @@ class FaultSchedule:
         elif kind == "slow-network":
             self._slow_network(fault, node)
         elif kind == "slow-disk":
-            node.workers.mean_s = 2.0
-            self._note(fault, lambda: setattr(node.workers, "mean_s", WORKER_S))
+            workers = node.workers
+            workers.mean_s = 2.0
+
+            def as_before() -> None:
+                workers.mean_s = WORKER_S
+
+            self._note(fault, as_before)
         elif kind == "session-expiry":
-            target.expire_session(node)
+            cluster.expire_session(node)
             self._note(fault, lambda: None)
         else:
             self._cut_off(fault, node)
@@ -238,16 +244,16 @@ class FaultSchedule:
             for callback in ended:
                 callback()
             if fault.kind in AWAY and not self._stopped:
-                self._catch_up(self._target.broker_nodes()[fault.broker])
+                self._catch_up(self._cluster.broker_nodes()[fault.broker])
 
         self._later(fault.lasts_s, over)
 
     def _cut_off(self, fault: Fault, node: Node) -> None:
-        others = [n for n in self._target.broker_nodes() if n is not node]
+        others = [n for n in self._cluster.broker_nodes() if n is not node]
         if fault.kind == "cut-from-zookeeper":
             others = []
         if fault.kind != "cut-from-brokers":
-            others.append(self._target.zookeeper_node())
+            others.append(self._cluster.zk.node)
         pairs = [(node.name, o.name) for o in others] + [(o.name, node.name) for o in others]
         internet = self._simulation.internet
         internet.block_all(pairs)
@@ -273,7 +279,7 @@ class FaultSchedule:
         internet = self._simulation.internet
         links = [
             internet.link(*names)
-            for other in self._target.broker_nodes()
+            for other in self._cluster.broker_nodes()
             if other is not node
             for names in ((node.name, other.name), (other.name, node.name))
         ]

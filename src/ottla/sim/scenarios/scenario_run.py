@@ -141,12 +141,9 @@ class ScenarioCluster(Cluster):
                     )
                 )
 
-    def at_next_acknowledgement(self, callback: Callable[[], object]) -> None:
-        """Call back once, when a producer is notified that a record was acknowledged."""
-        self._on_acknowledged.append(callback)
-
     def _acknowledged(self) -> None:
-        waiting, self._on_acknowledged = self._on_acknowledged, []
+        waiting = self._on_acknowledged.copy()
+        self._on_acknowledged.clear()
         for callback in waiting:
             callback()
 
@@ -195,7 +192,9 @@ class ScenarioCluster(Cluster):
 
     def of(self) -> Run:
         """Run it all and return what came of it."""
-        faults = FaultSchedule(self, self.scenario, mask_of(self.plan.only_faults))
+        faults = FaultSchedule(
+            self, self.scenario, self._on_acknowledged.append, mask_of(self.plan.only_faults)
+        )
         found = Run(self.job.seed)
         tracebacks = Tracebacks()
         logging.getLogger("ottla").addHandler(tracebacks)
@@ -231,7 +230,7 @@ class ScenarioCluster(Cluster):
         return found
 
     def _final(self) -> Mapping[TopicPartition, list[LogRecord]]:
-        logs = self.logs(self.tps)
+        logs = self.replicas.records(self.tps)
         return {tp: max(replicas.values(), key=len, default=[]) for tp, replicas in logs.items()}
 
 

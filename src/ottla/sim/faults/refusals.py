@@ -5,45 +5,46 @@ processes die at once; a proxy answers for a process that died. Invariants: each
 within a bounded time.
 """
 
-from collections.abc import Callable
-
-from ottla.sim.moments import Hand
+from ottla.sim.faults.strike import Drawn, Meanwhile, Strike, fault
 from ottla.sim.world import Node
 
+DETECTED = Drawn.WITH_CRASH_DETECTION
 BRIEFLY_S = 0.038
 """Less than `crash_detection.PAUSE_S`."""
 
 
-def refused(hand: Hand) -> str | None:
+@fault(6, "F44", drawn=DETECTED)
+def refused(strike: Strike) -> str | None:
     """Let one host, or two at once, refuse connections though the brokers there live."""
-    count = 2 if hand.rng.random() < 0.4 else 1
-    chosen = _some(hand, count)
-    return _refuse(hand, chosen, hand.rng.choice((0.2, 1.0, 3.0, 8.0)))
+    count = 2 if strike.rng.random() < 0.4 else 1
+    chosen = _some(strike, count)
+    return _refuse(strike, chosen, strike.rng.choice((0.2, 1.0, 3.0, 8.0)))
 
 
-def refused_briefly(hand: Hand) -> str | None:
+@fault(3, "F44", Meanwhile.YES, drawn=DETECTED)
+def refused_briefly(strike: Strike) -> str | None:
     """Let one do so for less time than lies between the two refusals of a proof."""
-    return _refuse(hand, _some(hand, 1), hand.between(0.001, BRIEFLY_S))
+    return _refuse(strike, _some(strike, 1), strike.between(0.001, BRIEFLY_S))
 
 
-def _some(hand: Hand, count: int) -> list[Node]:
+def _some(strike: Strike, count: int) -> list[Node]:
     """Draw running brokers whose hosts refuse nothing; often the controller is the first."""
-    refusing = hand.simulation.internet.refusing
-    nodes = [n for n in hand.running() if n.name not in refusing]
-    hand.rng.shuffle(nodes)
-    controller = hand.target.controller_node()
-    if hand.rng.random() < 0.5 and controller in nodes:
+    refusing = strike.simulation.internet.refusing
+    nodes = [n for n in strike.running() if n.name not in refusing]
+    strike.rng.shuffle(nodes)
+    controller = strike.cluster.controller_node()
+    if strike.rng.random() < 0.5 and controller in nodes:
         nodes.sort(key=lambda n: n is not controller)
     return nodes[:count]
 
 
-def _refuse(hand: Hand, nodes: list[Node], seconds: float) -> str | None:
-    internet = hand.simulation.internet
-    with_zookeeper = hand.rng.random() < 0.5
-    others = [n.name for n in hand.target.broker_nodes()]
+def _refuse(strike: Strike, nodes: list[Node], seconds: float) -> str | None:
+    internet = strike.simulation.internet
+    with_zookeeper = strike.rng.random() < 0.5
+    others = [n.name for n in strike.cluster.broker_nodes()]
     for node in nodes:
         internet.refuse(node.name)
-        hand.after(seconds, internet.accept, node.name)
+        strike.after(seconds, internet.accept, node.name)
         if with_zookeeper:
             internet.reset_connections(node.name)
             continue
@@ -53,74 +54,68 @@ def _refuse(hand: Hand, nodes: list[Node], seconds: float) -> str | None:
     return f"{' '.join(n.name for n in nodes)} {seconds:.3f} s" if nodes else None
 
 
-def killed_behind_proxy(hand: Hand) -> str | None:
+@fault(2, "F44", drawn=DETECTED)
+def killed_behind_proxy(strike: Strike) -> str | None:
     """Kill a broker whose host goes on accepting connections and answers none."""
-    node = next(iter(_some(hand, 1)), None)
+    node = next(iter(_some(strike, 1)), None)
     if node is None:
         return None
     node.crash()
-    hand.simulation.internet.answer_for(node.name)
-    hand.boot_later(node, 0.5, 12.0)
+    strike.simulation.internet.answer_for(node.name)
+    strike.boot_later(node, 0.5, 12.0)
     return node.name
 
 
-def kill_several(hand: Hand) -> str | None:
+@fault(4, "F44", drawn=DETECTED)
+def kill_several(strike: Strike) -> str | None:
     """Kill two brokers or more at once, as a rack dies; now and then one loses power as well."""
-    running = hand.running()
+    running = strike.running()
     if len(running) < 2:
         return None
-    victims = _some(hand, hand.rng.choice((2, 2, len(running) - 1)))
-    silent = [n for n in victims[:1] if hand.rng.random() < 0.2 and hand.may_lose([n])]
+    victims = _some(strike, strike.rng.choice((2, 2, len(running) - 1)))
+    silent = [n for n in victims[:1] if strike.rng.random() < 0.2 and strike.may_lose([n])]
     for node in victims:
         node.crash(power_loss=node in silent)
-        hand.boot_later(node, 0.3, 12.0)
+        strike.boot_later(node, 0.3, 12.0)
     power = f", power {silent[0].name}" if silent else ""
     return f"{' '.join(n.name for n in victims)}{power}" if victims else None
 
 
-def controller_refused_while_cut_off(hand: Hand) -> str | None:
+@fault(4, "F44", drawn=DETECTED)
+def controller_refused_while_cut_off(strike: Strike) -> str | None:
     """Let the controller and one more host refuse; the controller is cut off from ZooKeeper.
 
     It has the proof that the other is gone, and cannot say so; meanwhile it is removed itself, and
     another is elected. The other refuses for too short a time for that one.
     """
-    internet, controller = hand.simulation.internet, hand.target.controller_node()
-    nodes = _some(hand, len(hand.running()))
+    internet, controller = strike.simulation.internet, strike.cluster.controller_node()
+    nodes = _some(strike, len(strike.running()))
     others = [n for n in nodes if n is not controller]
     if controller not in nodes or len(others) < 2 or internet.is_blocked(controller.name):
         return None
-    zookeeper = hand.target.zookeeper_node()
+    zookeeper = strike.cluster.zk.node
     pairs = [(controller.name, zookeeper.name), (zookeeper.name, controller.name)]
     internet.block_all(pairs)
-    seconds = hand.between(0.5, 3.5)
-    hand.after(seconds, internet.unblock_all, pairs)
-    for node, refuses_s in ((others[0], hand.between(0.05, 0.09)), (controller, seconds)):
+    seconds = strike.between(0.5, 3.5)
+    strike.after(seconds, internet.unblock_all, pairs)
+    for node, refuses_s in ((others[0], strike.between(0.05, 0.09)), (controller, seconds)):
         internet.refuse(node.name)
-        hand.after(refuses_s, internet.accept, node.name)
+        strike.after(refuses_s, internet.accept, node.name)
     internet.reset_connections(controller.name, others[0].name)
     for other in others[1:]:
         internet.reset_connections(controller.name, other.name)
     return f"{controller.name} {seconds:.3f} s, {others[0].name}"
 
 
-def returns_while_removed(hand: Hand) -> str | None:
+@fault(4, "F44", drawn=DETECTED)
+def returns_while_removed(strike: Strike) -> str | None:
     """Kill a broker that is back at once, while what the controller asks of ZooKeeper is slow."""
-    controller = hand.target.controller_node()
-    others = [n for n in _some(hand, len(hand.running())) if n is not controller]
+    controller = strike.cluster.controller_node()
+    others = [n for n in _some(strike, len(strike.running())) if n is not controller]
     if controller is None or not controller.running or not others:
         return None
-    delay_s = hand.rng.choice((0.2, 0.5, 0.9))
-    hand.slow(controller, hand.target.zookeeper_node(), delay_s, 5.0)
+    delay_s = strike.rng.choice((0.2, 0.5, 0.9))
+    strike.slow(controller, strike.cluster.zk.node, delay_s, 5.0)
     others[0].crash()
-    hand.boot_later(others[0], 0.01, 2 * delay_s)
+    strike.boot_later(others[0], 0.01, 2 * delay_s)
     return f"{others[0].name}, {controller.name} slow by {delay_s} s"
-
-
-CRASHES: dict[str, Callable[[Hand], str | None]] = {
-    "refused": refused,
-    "refused-briefly": refused_briefly,
-    "killed-behind-proxy": killed_behind_proxy,
-    "kill-several": kill_several,
-    "controller-refused-while-cut-off": controller_refused_while_cut_off,
-    "returns-while-removed": returns_while_removed,
-}
