@@ -30,8 +30,10 @@ STATE_HOME = os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="ottla-state
 os.environ.setdefault("OTTLA_QUICK_JAVA", "yes")
 os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_java.options())
 
-# A busy machine makes any example slow; each test has a timeout of its own.
-settings.register_profile("ottla", deadline=None)
+# A busy machine makes any example slow; each test has a timeout of its own. For a long search:
+# pytest tests/property --hypothesis-profile thorough
+settings.register_profile("ottla", deadline=None, max_examples=60)
+settings.register_profile("thorough", deadline=None, max_examples=2000)
 settings.load_profile("ottla")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

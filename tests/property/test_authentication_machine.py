@@ -261,7 +261,7 @@ class AuthenticationMachine(RuleBasedStateMachine):
 
 
 TestAuthentication = AuthenticationMachine.TestCase
-TestAuthentication.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAuthentication.settings = settings(stateful_step_count=40)
 
 
 def test_the_machine_finds_a_planted_error(monkeypatch):
@@ -272,7 +272,7 @@ def test_the_machine_finds_a_planted_error(monkeypatch):
             AuthenticationMachine,
             settings=settings(
                 derandomize=True, phases=[Phase.generate],  # to shrink it takes ten seconds
-                max_examples=300, stateful_step_count=30, deadline=None, database=None,
+                max_examples=300, stateful_step_count=30, database=None,
                 suppress_health_check=list(HealthCheck), report_multiple_bugs=False,
             ),
         )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.security import authorizer as under_test
@@ -34,7 +34,6 @@ def ask(authorizer, q):
     return authorizer.allows(principal(q.principal), q.host, q.operation, q.resource_type, q.name)
 
 
-@settings(max_examples=400, deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_index_answers_as_a_loop_does_while_acls_come_and_go(seed):
     chance = random.Random(seed)
@@ -64,7 +63,6 @@ def test_the_index_answers_as_a_loop_does_while_acls_come_and_go(seed):
                 assert (decision.acl.entry.permission == ALLOW) is expected
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_nearest_acl_is_none_that_allows_it_and_the_proposed_one_does(seed):
     chance = random.Random(seed)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.log.cleaner import LogCleaner
@@ -130,7 +130,6 @@ class Table:
         assert tables[0] == tables[1]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(step, max_size=40))
 def test_readers_end_with_the_same_table(steps):
     table = Table()

@@ -7,7 +7,6 @@ of the table (the decider raises otherwise); whoever stays silent is gone in the
 """
 
 import hypothesis.strategies as st
-from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ottla.coordinators.group import GroupState
@@ -268,4 +267,3 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 TestGroups = GroupMachine.TestCase
-TestGroups.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)

@@ -126,4 +126,4 @@ class StableMachine(RuleBasedStateMachine):
 
 
 TestLastStable = StableMachine.TestCase
-TestLastStable.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestLastStable.settings = settings(stateful_step_count=40)

@@ -239,5 +239,5 @@ class OffsetMachine(RuleBasedStateMachine):
         self.what_is_served_is_what_the_log_says()
 
 
-OffsetMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+OffsetMachine.TestCase.settings = settings(stateful_step_count=40)
 TestOffsets = OffsetMachine.TestCase

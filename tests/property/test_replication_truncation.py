@@ -1,7 +1,7 @@
 """Whatever elections happened, a follower's log becomes its leader's; nothing common is lost."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.log.epochs import EpochCache
@@ -99,7 +99,6 @@ history = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
 @given(history)
 def test_followers_become_equal_to_their_leader(turns):
     """Any leader (unclean ones too), any writes, followers that get any part of the way."""

@@ -266,7 +266,5 @@ class TransactionMachine(RuleBasedStateMachine):
         }
 
 
-TransactionMachine.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None
-)
+TransactionMachine.TestCase.settings = settings(stateful_step_count=40)
 TestTransactions = TransactionMachine.TestCase

@@ -24,7 +24,6 @@ SCALARS = {
 }
 FEW = settings(
     max_examples=4,
-    deadline=None,
     database=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
@@ -73,7 +72,7 @@ def test_every_message_comes_back_in_every_version(key):
         check_round_trip(response, version, codec.encode_response, codec.decode_response)
 
 
-@settings(max_examples=300, deadline=None, database=None, derandomize=True)
+@settings(database=None, derandomize=True)
 @given(st.sampled_from(list(cases())), st.binary(max_size=80))
 def test_rubbish_is_a_message_or_an_error_of_ours(case, raw):
     key, version = case

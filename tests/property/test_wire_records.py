@@ -32,7 +32,7 @@ def alike(shape):
 
 
 ALIKE = st.tuples(st.integers(1, 200), st.integers(0, 12), st.booleans()).flatmap(alike)
-QUICK = settings(max_examples=80, deadline=None, database=None, derandomize=True)
+FIXED = settings(database=None, derandomize=True)
 
 
 class PlainWalk(record_check._Runs):
@@ -54,7 +54,7 @@ def verdict(walk_class, payload, count):
         record_check._Runs = kept
 
 
-@QUICK
+@FIXED
 @given(
     st.lists(RECORD, min_size=1, max_size=12),
     st.sampled_from(range(5)),
@@ -75,7 +75,7 @@ def test_a_batch_comes_back_as_built(many, codec, base_offset, is_transactional)
     assert facts == (min(stamps), max(stamps), any(record.key is None for record in many))
 
 
-@QUICK
+@FIXED
 @given(ALIKE | st.lists(RECORD, min_size=1, max_size=40))
 def test_both_walks_learn_the_same(many):
     payload = records.build_batch(many)[61:]
@@ -84,7 +84,7 @@ def test_both_walks_learn_the_same(many):
     assert facts != "malformed"
 
 
-@settings(QUICK, max_examples=200)
+@FIXED
 @given(ALIKE, st.data())
 def test_both_walks_refuse_the_same(many, data):
     payload = bytearray(records.build_batch(many)[61:])
@@ -94,7 +94,7 @@ def test_both_walks_refuse_the_same(many, data):
     assert verdict(record_check._Runs, bytes(payload), len(many)) == expected
 
 
-@QUICK
+@FIXED
 @given(st.sampled_from([1, 2, 3, 4]), st.binary(max_size=3000), st.integers(1, 40))
 def test_codecs_give_back_what_they_got(codec, data, times):
     whole = data * times
@@ -102,7 +102,7 @@ def test_codecs_give_back_what_they_got(codec, data, times):
     assert bytes(compression.decompress(codec, packed, len(whole))) == whole
 
 
-@settings(QUICK, max_examples=400)
+@FIXED
 @given(st.sampled_from([1, 2, 3, 4]), st.binary(max_size=300), st.data())
 def test_broken_compressed_data_is_an_error_of_ours_and_never_above_the_cap(codec, data, more):
     packed = bytearray(compression.compress(codec, data))

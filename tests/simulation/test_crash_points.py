@@ -39,14 +39,16 @@ SLOW = [pytest.mark.slow, pytest.mark.timeout(400)]  # half a minute, several on
 @pytest.mark.parametrize(
     ("what", "partitions", "victim", "every"),
     [
-        ("create", 3, "controller", 1),
-        ("expand", 3, "controller", 2),
+        ("create", 3, "controller", 3),
+        pytest.param("create", 3, "controller", 1, marks=SLOW),
+        pytest.param("expand", 3, "controller", 2, marks=SLOW),
         pytest.param("delete", 3, "controller", 1, marks=SLOW),
-        ("delete", 3, "original", 3),
-        ("elect", 8, "controller", 2),
+        pytest.param("delete", 3, "original", 3, marks=SLOW),
+        pytest.param("elect", 8, "controller", 2, marks=SLOW),
+        ("reassign", 1, "controller", 12),
         pytest.param("reassign", 1, "controller", 1, marks=SLOW),
-        ("reassign", 1, "target", 4),
-        ("reassign", 1, "original", 4),
+        pytest.param("reassign", 1, "target", 4, marks=SLOW),
+        pytest.param("reassign", 1, "original", 4, marks=SLOW),
     ],
 )
 def test_it_may_die_at_any_step(what, partitions, victim, every):
@@ -56,6 +58,7 @@ def test_it_may_die_at_any_step(what, partitions, victim, every):
     assert outcome.tried == outcome.steps // every
 
 
+@pytest.mark.slow
 def test_steps_of_a_big_deletion():
     outcome = enumerate_deaths("delete", 300, chosen=lambda step: step % 8 == 0)
     assert outcome.failures == {}
@@ -87,6 +90,7 @@ def first_failure_with(told, steps, **scene):
     return shown[0] if shown else None
 
 
+@pytest.mark.slow
 def test_a_new_controller_that_does_not_go_on_is_found(monkeypatch):
     monkeypatch.setattr(reassignment, "on_controller_failover", reassignment.on_znode_changed)
     assert first_failure_with("stuck", range(40, 50), brokers=6, seed=2)
@@ -97,6 +101,7 @@ def test_the_command_says_what_it_tried(capfd):
     assert "tried=1 failed=0" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_replica_that_never_hears_that_it_is_out_is_found(monkeypatch):
     monkeypatch.setattr(update_metadata, "stop_unassigned", lambda *_: [])
     assert first_failure_with("replicas: partitions", range(40, 48), seed=3)

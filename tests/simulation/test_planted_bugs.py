@@ -52,6 +52,7 @@ BUGS = {
     ),
     sequences_are_not_checked: (("reset", "kill", "one-way", "isolate"), 1),
 }  # fmt: skip
+pytestmark = pytest.mark.slow
 SEEDS = 24
 """Of these small plans one in seven shows the bug that shows least."""
 

@@ -22,6 +22,8 @@ from ottla.sim import cluster
 from ottla.sim.cluster import run
 from ottla.sim.plans import Plan
 
+pytestmark = pytest.mark.slow
+
 
 def markers_go_to_one_partition_only(patch):
     send = TransactionMarkers.send

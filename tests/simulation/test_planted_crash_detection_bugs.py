@@ -74,6 +74,7 @@ def f44_an_orderly_end_is_taken_for_a_crash(patch):
     patch.setattr(Membership, "withdraw", nothing)
 
 
+pytestmark = pytest.mark.slow
 PLAIN = {
     "seconds": 15.0, "mean_gap_s": 1.0, "producers": 1, "no_retry_producers": 0, "consumers": 1,
     "operators": False, "pause_s": 0.5, "crash_detection": True,

@@ -1,7 +1,7 @@
 """What every fake of a client has beside its responses: short waits, and messages that are kept."""
 
+import itertools
 import random
-import time
 
 from ottla.client.client import Patience
 from ottla.model.waits import waiting
@@ -13,7 +13,8 @@ class FakeClient:
     waiting = staticmethod(waiting)
 
     def patience(self, granted_s, longest_s=0.0):
-        return Patience(time.monotonic, random.Random(1), granted_s, 0.005)
+        """Take each look at the clock for 0.02 s: what lasts is given up soon."""
+        return Patience(itertools.count(step=0.02).__next__, random.Random(1), granted_s, 0.0005)
 
     async def refresh(self, topics):
         await self.metadata(topics)

@@ -107,8 +107,6 @@ def test_topics_may_hold_dashes():
 
 
 @settings(
-    max_examples=60,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())

@@ -4,7 +4,7 @@ import contextlib
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.model.ids import TopicPartition
@@ -83,7 +83,6 @@ def test_a_bad_plan_is_one_line_with_place_and_reason(case):
     assert len(message) < 600
 
 
-@settings(max_examples=300)
 @given(
     st.one_of(
         st.binary(max_size=200),

@@ -8,7 +8,7 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.model.ids import TopicPartition
@@ -57,7 +57,6 @@ def clusters(draw):
     return current, brokers, factor, others, sizes
 
 
-@settings(max_examples=300)
 @given(clusters())
 def test_a_proposal_is_even_by_topic_and_as_even_as_can_be_in_all(cluster):
     current, brokers, factor, others, sizes = cluster
@@ -117,7 +116,6 @@ def test_the_order_of_the_input_does_not_matter(cluster, random):
     )
 
 
-@settings(max_examples=60)
 @given(st.data())
 def test_copies_are_the_fewest_of_all_even_assignments(data):
     """Every assignment of a small topic is tried: the proposal copies no more than the best."""
@@ -230,7 +228,6 @@ def test_a_partition_in_one_rack_gets_another():
     assert found.copies == found.least == 4
 
 
-@settings(max_examples=200)
 @given(st.data())
 def test_racks_win_and_within_them_it_is_even(data):
     brokers = data.draw(st.lists(st.integers(0, 9), unique=True, min_size=2, max_size=6))

@@ -1,7 +1,7 @@
 """The rate over the windows, and which replicas a throttle is for."""
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ottla.replication.throttle import (
@@ -80,7 +80,6 @@ def test_without_a_bound_nothing_is_exceeded():
     assert quota.exceeded(0)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.floats(min_value=1.0, max_value=50 * MIB),
     st.lists(

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 import trustme
@@ -20,40 +21,20 @@ from ottla.security.tls import TlsEndpoint
 from ottla.security.tls_settings import StoreSettings, tls_settings
 
 STORE, KEY = "storepass", "keypass1"
-needs_keytool = pytest.mark.skipif(shutil.which("keytool") is None, reason="no keytool")
+JAVA = Path(__file__).parents[2] / "vectors" / "keystores"
+"""By Java 17's keytool: a key in JKS with a password of its own, and in PKCS#12; its certificate.
+
+For KIND, KEY in JKS, keypass1 and PKCS12, storepass, always with `-storepass storepass`:
+`keytool -genkeypair -alias broker -keyalg RSA -keysize 2048 -dname "CN=broker, OU=x, O=y"
+-ext san=ip:127.0.0.1 -validity 30000 -storetype KIND -keystore KIND.store -keypass KEY`;
+`keytool -exportcert -rfc -alias broker -keystore KIND.store -file KIND.crt`; and into KIND.trust
+`keytool -importcert -noprompt`, as alias `one` JKS.crt, as `two` KIND.crt.
+"""
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl")
-
-
-def keytool(*arguments):
-    subprocess.run(["keytool", *arguments], check=True, capture_output=True, timeout=60)
 
 
 def openssl(*arguments):
     subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=60)
-
-
-@pytest.fixture(scope="module")
-def java(tmp_path_factory):
-    """A key in JKS with a password of its own, and in PKCS#12; its certificate in stores, too."""
-    folder = tmp_path_factory.mktemp("java")
-    for kind, key in (("JKS", KEY), ("PKCS12", STORE)):
-        keytool(
-            "-genkeypair", "-alias", "broker", "-keyalg", "RSA", "-keysize", "2048",
-            "-dname", "CN=broker, OU=x, O=y", "-ext", "san=ip:127.0.0.1", "-validity", "30",
-            "-storetype", kind, "-keystore", str(folder / f"{kind}.store"),
-            "-storepass", STORE, "-keypass", key,
-        )  # fmt: skip
-        keytool(
-            "-exportcert", "-rfc", "-alias", "broker", "-keystore", str(folder / f"{kind}.store"),
-            "-storepass", STORE, "-file", str(folder / f"{kind}.crt"),
-        )  # fmt: skip
-        for alias in ("one", "two"):
-            keytool(
-                "-importcert", "-noprompt", "-alias", alias, "-storetype", kind,
-                "-keystore", str(folder / f"{kind}.trust"), "-storepass", STORE,
-                "-file", str(folder / f"{'JKS' if alias == 'one' else kind}.crt"),
-            )  # fmt: skip
-    return folder
 
 
 def store(kind, location, password=STORE, **more):
@@ -74,23 +55,20 @@ def fits(material, certificate_file):
     return material.chain[0] == expected and key.public_key() == expected.public_key()
 
 
-@needs_keytool
 @pytest.mark.parametrize("said", ["JKS", "PKCS12"])
-def test_stores_of_keytool(java, said):
+def test_stores_of_keytool(said):
     """Java reads PKCS#12 under the type JKS, too, and the other way round."""
-    assert fits(loaded(store(said, java / "JKS.store", key_password=KEY)), java / "JKS.crt")
-    assert fits(loaded(store(said, java / "PKCS12.store")), java / "PKCS12.crt")
-    assert trusted(store(said, java / "JKS.trust"))
-    both = {c.subject for c in trusted(store(said, java / "PKCS12.trust"))}
+    assert fits(loaded(store(said, JAVA / "JKS.store", key_password=KEY)), JAVA / "JKS.crt")
+    assert fits(loaded(store(said, JAVA / "PKCS12.store")), JAVA / "PKCS12.crt")
+    assert trusted(store(said, JAVA / "JKS.trust"))
+    both = {c.subject for c in trusted(store(said, JAVA / "PKCS12.trust"))}
     assert len(both) == 1
 
 
-@needs_keytool
-def test_a_jks_truststore_needs_no_password(java):
-    assert trusted(store("JKS", java / "JKS.trust", None))
+def test_a_jks_truststore_needs_no_password():
+    assert trusted(store("JKS", JAVA / "JKS.trust", None))
 
 
-@needs_keytool
 @pytest.mark.parametrize(
     ("file", "password", "more", "words"),
     [
@@ -104,9 +82,9 @@ def test_a_jks_truststore_needs_no_password(java):
         ("nothing", STORE, {}, "No such file"),
     ],
 )
-def test_what_is_wrong_is_one_line_without_the_password(java, file, password, more, words):
+def test_what_is_wrong_is_one_line_without_the_password(file, password, more, words):
     with pytest.raises(ConfigError, match=words) as caught:
-        loaded(store("JKS", java / file, password, **more))
+        loaded(store("JKS", JAVA / file, password, **more))
     text = str(caught.value)
     assert "\n" not in text
     assert file in text
@@ -114,10 +92,9 @@ def test_what_is_wrong_is_one_line_without_the_password(java, file, password, mo
         assert secret not in text
 
 
-@needs_keytool
-def test_a_damaged_store_is_said(java, tmp_path):
+def test_a_damaged_store_is_said(tmp_path):
     for name in ("JKS.store", "PKCS12.store"):
-        data = bytearray((java / name).read_bytes())
+        data = bytearray((JAVA / name).read_bytes())
         data[len(data) // 2] ^= 0xFF
         file = tmp_path / name
         file.write_bytes(data)

@@ -1,7 +1,7 @@
 """Shrinking against plain predicates: what fails is kept, and nothing that could go is left."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.sim.plans import Plan
@@ -59,7 +59,6 @@ def test_the_least_number_is_found(value, least, threshold):
         assert found == max(least, min(threshold, value))
 
 
-@settings(deadline=None)
 @given(
     st.sets(st.sampled_from(NAMES), max_size=4),
     st.sets(st.sampled_from(["a0.1", "a0.7", "m0.2"])),

@@ -5,6 +5,7 @@ said on stderr; exit code 1 while something is not as planned.
 """
 
 import asyncio
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from ottla.placement.plans import Move
 
 Preserve = Annotated[bool, Option("--preserve-throttles", help="Keep throttles")]
+LONGEST_FAREWELL_S = 5.0
+"""After Ctrl-C, `verify` asks what goes on for no longer."""
 
 
 def verify(
@@ -53,10 +56,12 @@ def verify(
         try:
             return await look(client)
         except asyncio.CancelledError:  # Ctrl-C: what was only watched goes on as it was
-            moving = await tell_what_goes_on(client, topics, unthrottled=False)
-            placed = await log_dirs.progress(client, places)
-            if not moving and not preserve_throttles and all(p.done for p in placed):
-                await clear(client, topics, of=plan)
+            with contextlib.suppress(TimeoutError):  # of a cluster that is silent
+                async with asyncio.timeout(LONGEST_FAREWELL_S):
+                    moving = await tell_what_goes_on(client, topics, unthrottled=False)
+                    placed = await log_dirs.progress(client, places)
+                    if not moving and not preserve_throttles and all(p.done for p in placed):
+                        await clear(client, topics, of=plan)
             raise
 
     async def look(client: "Client") -> tuple[list[reassignments.Progress], list[log_dirs.Placed]]:
