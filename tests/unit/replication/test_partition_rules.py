@@ -210,11 +210,12 @@ def test_an_older_partition_epoch_changes_nothing(wired, broker):
         await c.controller.lead(1, replicas=[1, 2], new=True)
         await c.controller.lead(1)
         partition = c[broker].partition()
-        before = partition.state.leader_epoch, partition.state.partition_epoch, partition.state.replicas
+        state = partition.state
+        before = state.leader_epoch, state.partition_epoch, state.replicas
         code = await told(c, broker, leader_epoch=9, partition_epoch=0, replicas=[1, 2, 3])
         assert code == ErrorCode.NONE
-        found = partition.state.leader_epoch, partition.state.partition_epoch, partition.state.replicas
-        assert found == before
+        state = partition.state
+        assert (state.leader_epoch, state.partition_epoch, state.replicas) == before
 
     wired(scenario, brokers=2)
 
