@@ -16,8 +16,6 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from ottla.cli.grammar import read
-from ottla.pipelines import audit, job
 from support import kafka39, kafka_tools
 from support.clients import admin_client, create_topics, named
 from support.cluster import OttlaCluster
@@ -212,21 +210,6 @@ def test_a_git_history_with_late_events_by_date(cluster, spark, tmp_path, capsys
     begun = first.result["topics"][topic]["batches"]
     assert landed > begun
     assert len(first_dates) > 100
-
-    options = read(audit.Options,
-        ["--output", "json", "--set", f"cluster.bootstrap_servers={cluster.bootstrap}", "--set",
-         f'audit.topics=["{topic}"]', "--set", f"audit.lake={tmp_path}"]
-    )  # fmt: skip
-    capsys.readouterr()
-    assert job.run(audit.NAME, lambda: audit.run(options, spark)) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["findings"] == []
-    for tier in ("log", "lake"):
-        counts = Counter()
-        for bucket in told["buckets"]:
-            if bucket["tier"] == tier:
-                counts[bucket["bucket"][:10]] += bucket["records"]
-        assert counts == +truth, tier
 
 
 REQUESTS = "\nlog4j.logger.kafka.request.logger=DEBUG\n"

@@ -74,7 +74,8 @@ RESULTS = {
     "reassign list": f"{_CLIENT}.reassignments:Listed[]",
     "reassign throttles": f"{_CLIENT}.left_over_throttles:Forgotten[]",
     "top": "ottla.admin.top.looking:LookResult",
-    "verify-replicas": f"{_CLIENT}.replica_verification:ComparedPartition[]",
+    "verify-replicas": f"{_CLIENT}.replica_verification:ComparedPartition[] | "
+    "ottla.admin.replica_files.comparing:ComparedFiles",
     "doctor": f"{_RESULTS}:Diagnosis",
     "elect": f"{_RESULTS}:Elected[]",
     "log-dirs": f"{_CLIENT}.log_dirs:LogDirs",

@@ -11,7 +11,7 @@ from ottla.client.client import Client
 from ottla.client.reassignments import in_progress, racks, replicas_of
 from ottla.model.errors import UnknownTopicError
 from ottla.model.ids import TopicPartition
-from ottla.placement import spread
+from ottla.placement import byte_goal, spread
 from ottla.placement.plans import Assignment, PlanError
 from ottla.placement.spread import Proposal
 
@@ -23,10 +23,12 @@ async def propose(
     replication_factor: int | None,
     *,
     rack_aware: bool = True,
+    by_bytes: bool = False,
 ) -> tuple[Assignment, Proposal]:
     """Return the replicas of topics (None: all) and a proposal; no brokers means all that live.
 
-    Topics not named count as load; so do bytes, if the brokers say how many there are.
+    Topics not named count as load; so do bytes, if the brokers say how many there are. `by_bytes`:
+    bytes are evened out, not the number of replicas.
     """
     live = await racks(client)
     chosen = _chosen(live, brokers, rack_aware=rack_aware)
@@ -46,13 +48,12 @@ async def propose(
             f"{moving[0]} is being reassigned: wait for it (`ottla reassign list`) or cancel it"
         )
     others = {tp: replicas for tp, replicas in every.items() if tp not in current}
+    held = await sizes(client, live)
     try:
+        if by_bytes:
+            return current, byte_goal.propose(current, chosen, held, others)
         return current, spread.propose(
-            current,
-            chosen,
-            replication_factor,
-            others=others,
-            sizes=await sizes(client, live),
+            current, chosen, replication_factor, others=others, sizes=held
         )
     except ValueError as error:
         raise PlanError(f"{error}: name more of them, or fewer replicas") from None

@@ -34,6 +34,8 @@ class Proposal(NamedTuple):
     copies: int
     least: int
     copied_bytes: int
+    uneven: tuple[float, float] | None = None
+    """Where bytes are the goal: by which part of the mean brokers differ, before and after."""
 
 
 def propose(

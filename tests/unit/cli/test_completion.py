@@ -86,8 +86,7 @@ CASES = [
     (["dump-log", ""], [FILES]),
     (["completion", "b"], ["bash"]),
     (["topics", "create", "new"], []),
-    (["pipeline", "la"], ["lag", "lake"]),
-    (["pipeline", "lag", "--group", ""], ["audit"]),
+    (["pipeline", "la"], ["lake"]),
     (["help", ""], []),
 ]
 

@@ -132,7 +132,11 @@ def lag(
     target: Target,
     names: Names = None,
     every: Every = False,
+    watch: Annotated[bool, Option("--watch", help="Go on, with rates, as `groups watch`")] = False,
 ) -> None:
+    if watch:
+        watch(target, names, every)
+        return
     from ottla.admin.session import of_each
     from ottla.client import groups
 
@@ -373,7 +377,6 @@ def watch(
         raise UsageError("name groups, or write --all, not both")
 
     async def question(client: "Client") -> None:
-        from ottla.admin.commands.groups import chosen_groups
         from ottla.admin.session import of_each
         from ottla.client import groups
 

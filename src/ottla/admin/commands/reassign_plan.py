@@ -91,6 +91,9 @@ def plan(
     ignore_racks: Annotated[
         bool, Option("--ignore-racks", help="Ignore racks", hidden=("--disable-rack-aware",))
     ] = False,
+    by_bytes: Annotated[
+        bool, Option("--by-bytes", help="Even out the brokers' bytes, not their replicas")
+    ] = False,
     kafka_output: KafkaOutput = False,
     output: PlanOutput = Format.json,
 ) -> None:
@@ -99,7 +102,9 @@ def plan(
     from ottla.client import proposals
     from ottla.placement import plans
 
-    least = None
+    least, uneven = None, None
+    if by_bytes and (drain is not None or replication_factor is not None):
+        raise UsageError("--by-bytes moves replicas: name topics or brokers with it, nothing else")
     if drain is not None:
         if topics or topics_file is not None or every or replication_factor is not None or brokers:
             raise UsageError("--drain moves only what its broker has: name nothing else with it")
@@ -115,10 +120,11 @@ def plan(
                 chosen[0] if chosen else (),
                 replication_factor,
                 rack_aware=not ignore_racks,
+                by_bytes=by_bytes,
             )
         )
         assignment, copied, least = proposed.assignment, proposed.copies, proposed.least
-        size = proposed.copied_bytes
+        size, uneven = proposed.copied_bytes, proposed.uneven
     if kafka_output:
         sys.stdout.write(kafka_text.generated(current, assignment))
     else:
@@ -130,7 +136,11 @@ def plan(
     of = plural(len(assignment), "partition")
     text = f"{plural(copied, 'replica')} to copy{f' ({megabytes(size)})' if size >= 1e6 else ''}"
     text += f", {changed} of {of} changed"
-    say(text if least is None else f"{text}; no spread as even copies fewer than {least}")
+    if uneven is not None:
+        before, after = uneven
+        say(f"{text}; brokers differ from their mean by {before:.0%} at most, then {after:.0%}")
+    else:
+        say(text if least is None else f"{text}; no spread as even copies fewer than {least}")
 
 
 File = Annotated[

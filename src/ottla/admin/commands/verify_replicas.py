@@ -1,7 +1,8 @@
 """`ottla verify-replicas`: whether all replicas of topics have the same batches.
 
-Invariants: nothing is changed; exit code 1 if a replica has something otherwise, or could not be
-compared. Kafka: `ReplicaVerificationTool`, whose options are accepted.
+Over the wire, or with --files by the brokers' own files. Invariants: nothing is changed; exit code
+1 if a replica has something otherwise, or could not be compared. Kafka: `ReplicaVerificationTool`,
+whose options are accepted.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.cli.output import (
     Format,
     complain,
+    megabytes,
     print_json,
     print_line,
     print_table,
@@ -25,6 +27,8 @@ from ottla.cli.output import (
 from ottla.model.printable import plural
 
 if TYPE_CHECKING:
+    from ottla.admin.replica_files.comparing import Report, Truths
+    from ottla.admin.replica_files.folders import Wanted
     from ottla.client.client import Client
     from ottla.client.replica_comparison import Difference
     from ottla.client.replica_verification import Replica, Verified
@@ -62,7 +66,21 @@ def verify_replicas(
     max_wait_ms: Annotated[
         int, Option("--max-wait-ms", help="Longest time a broker waits for records")
     ] = 0,
+    files: Annotated[
+        str | None,
+        Option(
+            "--files",
+            metavar="[ID=]FOLDER[,…]",
+            help="Compare the files in these log dirs; the id is meta.properties' by default",
+            hidden=("--brokers",),
+        ),
+    ] = None,
 ) -> None:
+    if files is not None:
+        if pattern is not None or follow or since != "earliest":
+            raise UsageError("--files reads whole files: name topics, and nothing else with it")
+        _compare_files(files, topics or [], target)
+        return
     from ottla.client import replica_verification as operation
 
     if topics and pattern is not None:
@@ -102,6 +120,42 @@ def verify_replicas(
     )
     if differing or incomplete:
         raise Exit(EXIT_DIFFERS)
+
+
+def _compare_files(places: str, topics: list[str], target: Target) -> None:
+    """Compare files; a cluster that is named is asked for high watermarks and ISRs."""
+    from ottla.admin.replica_files import cluster as running
+    from ottla.admin.replica_files.comparing import ComparedFiles, compare
+    from ottla.admin.replica_files.folders import Wanted, parse_places
+
+    def truths(wanted: "Wanted") -> "Truths":
+        return target.ask(lambda client: running.truths(client, wanted.has))
+
+    runs = target.directory is not None or target.bootstrap_server is not None
+    found = compare(parse_places(places), Wanted(topics), truths if runs else None)
+    if target.output is Format.json:
+        print_json(ComparedFiles.of(found))
+    else:
+        _print_files(found)
+    wrong = plural(len(found.wrong), "finding") + " wrong" if found.wrong else "nothing is wrong"
+    say(
+        f"{plural(found.partitions, 'partition')}, {plural(found.replicas, 'replica')}, "
+        f"{plural(found.files, 'file')}, {megabytes(found.bytes)}, "
+        f"{plural(found.records, 'record')}: {wrong}"
+    )
+    if not found.held:
+        raise Exit(EXIT_DIFFERS)
+
+
+def _print_files(report: "Report") -> None:
+    rows = []
+    for f in report.findings:
+        numbers = ("-" if n < 0 else n for n in (f.offset, f.broker, f.position))
+        rows.append((f.tp, "wrong" if f.wrong else "note", f.kind, *numbers, f.file, f.detail))
+    names = ("partition", "state", "what", "offset", "broker", "position", "file", "detail")
+    print_table(names, rows)
+    for problem in report.problems:
+        complain(f"bad checkpoint: {problem}")
 
 
 def _parse_since(text: str) -> int:
