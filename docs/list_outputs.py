@@ -28,8 +28,7 @@ missing, `null` that it may be null. JSON is any value: what a znode, or a recor
 """
 
 JOBS = """\
-`lake`, `replay` and `mirror` always print JSON, one line; `replicas`, `audit`, `lag` and `rebalance` with `--output json`, `timeline` with `--print json`. `lake --files` and `lake --infer` print lines,
-`drill` a line of text beside its report; `rebalance --sample` always prints JSON.
+`lake`, `replay` and `mirror` always print JSON, one line; `lake --files` and `lake --infer` print lines.
 `ottla pipeline schema NAME` prints the JSON schema. What each means: [PIPELINES.md](PIPELINES.md)."""
 
 

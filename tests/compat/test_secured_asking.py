@@ -4,19 +4,15 @@ With Spark it is in tests/pipelines/test_secured_jobs.py. ZooKeeper is our own s
 no Java.
 """
 
-import json
-
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.model.errors import OttlaError
-from ottla.pipelines import lake, rebalance
+from ottla.pipelines.lake import command as lake
 from ottla.pipelines.config import Cluster
 from ottla.pipelines.declarative.cluster_offsets import Held, held_offsets
 from ottla.pipelines.landing import asking
-from ottla.pipelines.replica_files import job as replica_job
-from ottla.pipelines.segments.folders import Wanted, parse_places
 from ottla.zookeeper.embedded import start_own_zookeeper
 from support.certificates import Authority
 from support.sasl_ssl import OPERATOR, SaslSslOttla
@@ -58,22 +54,6 @@ def test_offsets_for_the_lake_and_the_declarative_project(cluster):
         assert {p: (s.start, s.end) for p, s in asking.held(asked, topic).items()} == {0: (0, 100)}
     where = cluster.secure_bootstrap
     assert held_offsets(where, TOPIC, properties=reader.properties) == [Held(TOPIC, 0, 0, 100)]
-
-
-def test_high_watermarks_for_replicas(cluster):
-    places = parse_places(f"0={cluster.data(0)}")
-    planned = replica_job.plan(places, Wanted(frozenset({TOPIC})), settings(cluster, "reader"))
-    ((_, truth),) = planned.truths.items()
-    assert (truth.high_watermark, truth.leader) == (100, 0)
-
-
-def test_a_plan_of_rebalance(cluster, capsys):
-    config = cluster.client_properties(OPERATOR)
-    where = ("--bootstrap-server", cluster.secure_bootstrap, "--command-config", str(config))
-    assert rebalance.main([*where, "--output", "json"]) == 0
-    printed = capsys.readouterr()
-    assert json.loads(printed.out)
-    assert cluster.passwords[OPERATOR] not in printed.out + printed.err
 
 
 def test_who_has_no_right_is_told_in_one_line(cluster, tmp_path, capsys):

@@ -19,16 +19,13 @@ pytest.importorskip("pyspark")
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from ottla.cli.grammar import read
-from ottla.pipelines import audit, drill, job, lag, lake, rebalance, replay, replicas, session
-from ottla.pipelines.landing.landing import Landing
-from ottla.pipelines.rebalancing import asking as rebalance_asking
-from ottla.pipelines.replica_files import cluster as replica_asking
-from ottla.pipelines.timeline import command as timeline
+from ottla.pipelines import job, replay, session
+from ottla.pipelines.lake import command as lake
+from ottla.pipelines.lake.landing import Landing
 from ottla.zookeeper import jars
-from support import planted, replayed
+from support import replayed
 from support.cluster import OttlaCluster
-from support.drill_world import TOPIC, World
-from support.landed import Produced, by_pyarrow, differences, numbered, run_here, settings_of
+from support.landed import Produced, by_library, differences, numbered, run_here, settings_of
 from support.streams import run_to_its_end
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.spark, pytest.mark.timeout(300)]
@@ -111,39 +108,11 @@ def mirror(arguments):
 # -- topics that are not there ---------------------------------------------------------------------
 
 
-def test_an_unknown_topic(cluster, spark, refused, tmp_path):
+def test_an_unknown_topic(cluster, refused, tmp_path):
     where, says = cluster.bootstrap, f"topic nosuch does not exist at {cluster.bootstrap}"
     refused(lake.main, *sets(settings_of(where, tmp_path / "lake", ["nosuch"])), says=says)
     for main in (replay.main, mirror):
         refused(main, *sets(replayed.settings_of(where, where, "nosuch", "to")), says=says)
-    asked = f"cluster.bootstrap_servers={where}"
-    refused(audit.main, *sets([asked, 'audit.topics=["nosuch"]']), says=says)
-    refused(lag.main, *sets([asked, 'lag.topics=["nosuch"]']), says=says)
-    World(tmp_path / "world")
-    with_topic = (tmp_path / "world", "--topic", "nosuch")
-    says = f"no log of nosuch in {tmp_path}"
-    refused(drill.main, *with_topic, "--here", "--output", tmp_path / "page", says=says)
-    refused(in_session(drill, spark), *with_topic, "--output", tmp_path / "page", says=says,
-            within_s=60)  # fmt: skip
-    brokers = ("--brokers", f"0={tmp_path}/world/broker-0", "--topic", TOPIC, "--topic", "nosuch")
-    refused(in_session(replicas, spark), *brokers, says=says, within_s=60)
-    says = "the logs say nothing of topic nosuch"
-    refused(in_session(timeline, spark), *with_topic, says=says, within_s=60)
-
-
-def test_a_group_that_committed_nothing(cluster, spark, topic, capsys):
-    from confluent_kafka import Consumer, TopicPartition
-
-    from support.clients import named
-
-    consumer = Consumer(named(cluster.bootstrap, {"group_id": "there"}))
-    there = TopicPartition(topic().topic, 0, 0)
-    consumer.commit(offsets=[there], asynchronous=False)
-    consumer.close()
-    arguments = ["--bootstrap-server", cluster.bootstrap, "--group", "there", "--group", "nobody",
-                 "--set", "lag.minutes=1"]  # fmt: skip
-    assert in_session(lag, spark)(arguments) == 1
-    assert "group nobody has committed nothing" in capsys.readouterr().out
 
 
 # -- offsets that are gone -------------------------------------------------------------------------
@@ -208,12 +177,6 @@ def test_a_lake_of_another_pipeline(cluster, spark, topic, refused, tmp_path):
     refused(
         lake.main, *sets(settings_of(cluster.bootstrap, tmp_path / "else", [one.topic])),
         says="is not empty and no table of this job",
-    )  # fmt: skip
-    refused(
-        in_session(audit, spark),
-        *sets([f"cluster.bootstrap_servers={cluster.bootstrap}", f'audit.topics=["{one.topic}"]',
-               f"audit.lake={tmp_path}/else"]),
-        says="", within_s=60,
     )  # fmt: skip
     copying = replayed.settings_of(
         cluster.bootstrap, cluster.bootstrap, one.topic, f"{one.topic}-copy", create=True,
@@ -283,30 +246,18 @@ LESS_QUICK = QUICK.replace("1500", "6000").replace("700", "3000")
 
 
 @pytest.mark.parametrize("who", ["silent", "full"])
-def test_a_cluster_that_does_not_answer(who, request, monkeypatch, refused, tmp_path):
+def test_a_cluster_that_does_not_answer(who, request, refused, tmp_path):
     """The line says which address, and for how long it was waited for."""
     address = request.getfixturevalue(who)
     says = {
         "silent": f"{address} accepts connections but did not respond within 0.7 s",
         "full": f"no response from {address} within 1.5 s",
     }[who]
-    asked = [f"cluster.bootstrap_servers={address}", QUICK]
     landing = settings_of(address, tmp_path / "lake", ["t"])
     refused(lake.main, *sets([*landing, QUICK]), says=says, within_s=20)
     copying = replayed.settings_of(address, address, "t", "u")
     quick = [QUICK.replace("cluster", side) for side in ("source", "target")]
     refused(replay.main, *sets([*copying, *quick]), says=says, within_s=20)
-    refused(audit.main, *sets([*asked, 'audit.topics=["t"]']), says=says, within_s=20)
-    refused(lag.main, *sets(asked), says=says, within_s=20)
-    seconds = {"silent": 0.7, "full": 1.5}[who]
-    monkeypatch.setattr(rebalance_asking, "ASK_TIMEOUT_S", seconds)
-    monkeypatch.setattr(replica_asking, "ASK_TIMEOUT_S", seconds)
-    refused(rebalance.main, "--bootstrap-server", address, says=f"{seconds} s", within_s=20)
-    World(tmp_path / "world")
-    refused(
-        drill.main, tmp_path / "world", "--here", "--bootstrap-server", address,
-        "--output", tmp_path / "page", says=f"{seconds} s", within_s=20,
-    )  # fmt: skip
 
 
 def test_several_addresses_that_do_not_answer_take_no_longer(silent, full, refused, tmp_path):
@@ -341,45 +292,22 @@ def test_a_cluster_that_stops_answering_amid_the_run(
     assert not list((tmp_path / "lake" / produced.topic / "data").iterdir())
     again = run_here(spark, landing)
     assert again.code == 0, again.told
-    assert differences(by_pyarrow(tmp_path / "lake" / produced.topic / "data"), produced) == []
+    assert differences(by_library(tmp_path / "lake" / produced.topic / "data"), produced) == []
 
 
 # -- outputs ---------------------------------------------------------------------------------------
 
 
-def outputs(tmp_path, bootstrap, path):
-    """Yield each job that writes an output, as it is told to write there; all without Spark."""
-    yield timeline.main, ("world", "--output", path)
-    yield timeline.main, ("world", "--report", path)
-    yield drill.main, ("world", "--here", "--output", path)
-    yield lag.main, ("--bootstrap-server", bootstrap, "--history", path)
-    yield rebalance.main, ("--bootstrap-server", bootstrap, "--plan", path)
-
-
-def test_an_output_that_is_there_already(refused, tmp_path, monkeypatch):
-    World(tmp_path / "world")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "used").mkdir()
-    (tmp_path / "used" / "file").write_text("somebody's")
-    for main, arguments in outputs(tmp_path, "127.0.0.1:1", "used"):
-        refused(main, *arguments, says="used is there already")
-    for main, arguments in outputs(tmp_path, "127.0.0.1:1", "used/file"):
-        refused(main, *arguments, says="used/file is there already")
-
-
 def test_an_output_that_cannot_be_written(cluster, spark, topic, refused, tmp_path, monkeypatch):
-    World(tmp_path / "world")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("no folder")
     (tmp_path / "closed").mkdir()
     (tmp_path / "closed").chmod(0o500)
-    below = [("file/new", "no folder")]
+    below = ["file/new"]
     if os.geteuid():  # root may write everywhere
-        below.append(("closed/new", "nothing may be written into"))
+        below.append("closed/new")
     produced = topic().send(numbered(0, 20))
-    for path, says in below:
-        for main, arguments in outputs(tmp_path, cluster.bootstrap, path):
-            refused(main, *arguments, says=says)
+    for path in below:
         landing = settings_of(cluster.bootstrap, path, [produced.topic])
         refused(lake.main, *sets(landing), says=path)
         copying = replayed.settings_of(
@@ -387,8 +315,6 @@ def test_an_output_that_cannot_be_written(cluster, spark, topic, refused, tmp_pa
             offset_map=path,
         )  # fmt: skip
         refused(in_session(replay, spark), *sets(copying), says=path, within_s=60)
-        samples = ("--bootstrap-server", cluster.bootstrap, "--samples", path, "--sample")
-        refused(rebalance.main, *samples, says=path)
 
 
 # -- a full disk -----------------------------------------------------------------------------------
@@ -428,31 +354,22 @@ def test_a_full_disk_of_a_lake(cluster, spark, topic, refused, small_disk, way):
     grow()
     done = run_here(spark, landing)
     assert done.code == 0, done.told
-    assert differences(by_pyarrow(folder / produced.topic / "data"), produced) == []
+    assert differences(by_library(folder / produced.topic / "data"), produced) == []
 
 
-def test_a_full_disk_of_other_outputs(cluster, spark, topic, small_disk, capsys, tmp_path):
+def test_a_full_disk_of_an_offset_map(cluster, spark, topic, small_disk, capsys):
     folder, grow = small_disk
-    World(tmp_path / "world")
     produced = topic().send(numbered(0, 20))
     (folder / "filler").write_bytes(bytes(252 * 1024))
     copying = replayed.settings_of(
         cluster.bootstrap, cluster.bootstrap, produced.topic, f"{produced.topic}-copy", create=True,
         offset_map=str(folder / "map"),
     )  # fmt: skip
-    world = str(tmp_path / "world")
-    for main, arguments in (
-        (drill.main, (world, "--here", "--output", folder / "drill")),
-        (in_session(timeline, spark), (world, "--output", folder / "timeline")),
-        (rebalance.main, ("--bootstrap-server", cluster.bootstrap, "--samples", folder / "s",
-                          "--sample")),
-        (in_session(replay, spark), sets(copying)),
-    ):  # fmt: skip
-        capsys.readouterr()
-        assert main([*map(str, arguments)]) == 1
-        told = capsys.readouterr().err.splitlines()
-        assert "No space left on device" in told[-1]
-        assert len([line for line in told if line.startswith("pipeline ")]) == 1, told
+    capsys.readouterr()
+    assert in_session(replay, spark)(sets(copying)) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert "No space left on device" in told[-1]
+    assert len([line for line in told if line.startswith("pipeline ")]) == 1, told
     assert (folder / "filler").stat().st_size == 252 * 1024
     grow()
     done = replayed.run_here(spark, copying, "--verify")
@@ -466,27 +383,37 @@ def test_a_full_disk_of_other_outputs(cluster, spark, topic, small_disk, capsys,
 
 
 @pytest.fixture
-def segments(tmp_path):
-    """Files for a job that asks no cluster."""
-    planted.log(tmp_path / "0" / "t-0", [(0, 2)])
-    return ("--brokers", f"0={tmp_path / '0'}")
+def landing(cluster, topic, tmp_path):
+    """A lake of a topic that is there, so that nothing but Java is missing."""
+    return sets(settings_of(cluster.bootstrap, tmp_path / "lake", [topic().topic]))
 
 
-def test_no_java(segments, refused, monkeypatch, tmp_path):
+@pytest.fixture
+def refused_landing(landing, capsys):
+    def refused_landing(says):
+        assert lake.main(landing) == 1
+        told = capsys.readouterr().err
+        assert told.count("\n") == 1, told
+        assert says in told
+
+    return refused_landing
+
+
+def test_no_java(refused_landing, monkeypatch, tmp_path):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(jars, "_package_folder", lambda _: None)
-    refused(replicas.main, *segments, says="no Java found, which Spark needs")
+    refused_landing("no Java found, which Spark needs")
 
 
-def test_a_java_that_is_none_or_too_old(segments, refused, monkeypatch, tmp_path):
+def test_a_java_that_is_none_or_too_old(refused_landing, monkeypatch, tmp_path):
     home = tmp_path / "jre"
     monkeypatch.setenv("JAVA_HOME", str(home))
-    refused(replicas.main, *segments, says=f"JAVA_HOME={home} has no bin/java")
+    refused_landing(f"JAVA_HOME={home} has no bin/java")
     (home / "bin").mkdir(parents=True)
     (home / "bin" / "java").touch(0o755)
     (home / "release").write_text('JAVA_VERSION="11.0.21"\n')
-    refused(replicas.main, *segments, says="is Java 11.0.21, Spark needs 17 or newer")
+    refused_landing("is Java 11.0.21, Spark needs 17 or newer")
 
 
 def command(*arguments, **environment):
@@ -499,11 +426,11 @@ def command(*arguments, **environment):
     return done.returncode, done.stderr.splitlines()
 
 
-def test_a_java_that_does_not_start(segments):
-    code, told = command("replicas", *segments, "--conf", "spark.driver.memory=1z")
+def test_a_java_that_does_not_start(landing):
+    code, told = command("lake", *landing, "--conf", "spark.driver.memory=1z")
     assert code == 1
     assert len(told) == 1, told
-    assert told[0].startswith("pipeline replicas: Spark's Java process ended at its start: ")
+    assert told[0].startswith("pipeline lake: Spark's Java process ended at its start: ")
 
 
 NO_NETWORK = "-DsocksProxyHost=127.0.0.1 -DsocksProxyPort=1"

@@ -5,8 +5,6 @@ directory, which is why paths are relative here. One session for all jobs, since
 longest; what jobs should say comes from producers, from librdkafka and from files made by hand.
 """
 
-import gzip
-import json
 import os
 import shutil
 import subprocess
@@ -19,24 +17,18 @@ import pytest
 pytest.importorskip("pyspark")
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from ottla.cli.grammar import read
-from ottla.pipelines import audit, drill, job, lag, rebalance, replay, replicas
-from ottla.pipelines.auditing.stamps import BUCKET_MS, Stamps
-from ottla.pipelines.result_schemas import RESULTS
-from ottla.pipelines.timeline import command as timeline
-from support import planted, replayed
+from ottla.pipelines import replay
+from support import replayed
 from support.cluster import OttlaCluster
 from support.delta_readers import by_protocol
-from support.drill_world import BEGAN, FIRST, LEADS, TOPIC, World
 from support.landed import (
     Produced,
-    by_pyarrow,
+    by_library,
     differences,
     numbered,
     run_here,
     settings_of,
 )
-from support.schemas import problems
 from support.streams import run_to_its_end
 from support.waiting import until
 
@@ -53,7 +45,7 @@ def spark():
     """
     import pyspark
 
-    from ottla.pipelines import lake
+    from ottla.pipelines.lake import command as lake
     from ottla.pipelines.session import Wanted, Work, start_session
 
     work = Work(quick_java=True, modules=lake.MODULES)
@@ -88,18 +80,6 @@ def produced(cluster):
 @pytest.fixture(autouse=True)
 def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-
-def run(module, spark, capsys, *arguments, code=0):
-    """Run a job in the session; return what it printed."""
-    options = read(module.Options, [*map(str, arguments)])
-    capsys.readouterr()
-    ended = job.run(module.NAME, lambda: module.run(options, spark))
-    out = capsys.readouterr()
-    assert ended == code, out.err
-    if out.out.startswith("{"):
-        assert problems(json.loads(out.out), RESULTS[module.NAME]) == []
-    return out.out
 
 
 def keys(rows):
@@ -149,7 +129,7 @@ def test_lake(spark, cluster, produced, table_format):
     done = run_here(spark, sets, "--verify")
     assert (done.code, done.result["exactly_once"]) == (0, True), done.told
     table = Path("lake", produced.topic)
-    assert differences(by_pyarrow(table / "data"), produced) == []
+    assert differences(by_library(table / "data"), produced) == []
     if table_format == "delta":
         assert differences(by_protocol(table / "delta/data"), produced) == []
 
@@ -163,7 +143,7 @@ def test_rows_that_only_spark_reads_and_dead_letters(spark, cluster, produced):
     assert (done.code, done.result["exactly_once"]) == (0, True), done.told
     told = done.result["topics"][produced.topic]
     assert (told["rows"], told["dead"]) == (0, COUNT)  # a note is no number
-    dead = by_pyarrow(Path("lake", produced.topic, "dead"))
+    dead = by_library(Path("lake", produced.topic, "dead"))
     assert differences([], produced, dead) == []
 
 
@@ -186,107 +166,3 @@ def test_replay_of_bytes_and_mirror_of_rows(spark, cluster, produced, name):
 
     assert replayed.differences(source, target, wanted=wanted) == []
     assert list(Path("map").glob("*.parquet"))
-
-
-def test_audit(spark, cluster, capsys):
-    command = [sys.executable, "-m", "ottla", "topics", "create", "stamped", "--partitions", "2",
-               "--replication-factor", "1", "--bootstrap-server", cluster.bootstrap]  # fmt: skip
-    subprocess.run(command, check=True, timeout=60)
-    stamps = Stamps("web", "stamped")
-    first_ms = int(time.time() * 1000) // BUCKET_MS * BUCKET_MS - BUCKET_MS
-    headers = [stamps.next(first_ms + n, b"k", b"v%d" % n) for n in range(60)]
-    for header in headers:
-        stamps.acknowledged(header)
-    records = [(b"k", b"v%d" % n, [h]) for n, h in enumerate(headers) if n != 17]
-    topic = Produced(cluster.bootstrap, "stamped").send(records)
-    Path("reports").write_text("".join(stamps.report()))
-    assert run_here(spark, settings_of(
-        cluster.bootstrap, "lake", [topic.topic], value__format=None, value__schema=None,
-        layout__date=None,
-    )).code == 0  # fmt: skip
-    sets = [f"cluster.bootstrap_servers={cluster.bootstrap}", 'audit.topics=["stamped"]',
-            "audit.lake=lake", "audit.reports=reports"]  # fmt: skip
-    out = run(audit, spark, capsys, "--output", "json", *(x for s in sets for x in ("--set", s)),
-              code=1)  # fmt: skip
-    found = json.loads(out)
-    (lost,) = found["findings"]
-    assert (lost["kind"], lost["amount"]) == ("lost", 1)
-    assert lost["text"].endswith(" 17")
-    assert {(b["tier"], b["records"]) for b in found["buckets"]} == {("log", 59), ("lake", 59)}
-
-
-def test_lag(spark, cluster, produced, capsys):
-    from confluent_kafka import Consumer, TopicPartition
-
-    from support.clients import named
-
-    consumer = Consumer(named(cluster.bootstrap, {"group_id": "readers"}))
-    consumer.commit(offsets=[TopicPartition(produced.topic, 0, 7)], asynchronous=False)
-    consumer.close()
-    end = max(offset for partition, offset in produced.acked if partition == 0) + 1
-    out = run(lag, spark, capsys, "--output", "json", "--bootstrap-server", cluster.bootstrap,
-              "--set", "lag.minutes=1", "--history", "history")  # fmt: skip
-    (told,) = json.loads(out)["partitions"]
-    assert (told["group"], told["committed"], told["end"]) == ("readers", 7, end)
-    rows = by_pyarrow(Path("history"))
-    assert rows[-1]["lag"] == end - 7
-
-
-def test_rates_of_rebalance(spark, cluster, produced, capsys):
-    where = ("--bootstrap-server", cluster.bootstrap)
-    for _ in range(2):
-        run(rebalance, None, capsys, *where, "--samples", "samples", "--sample")
-        size = sum(len(key) for key, _, _ in produced.acked.values())
-        time.sleep(0.5)
-    out = run(rebalance, spark, capsys, "--samples", "samples", "--output", "json",
-              "--set", "rebalance.capacity=1 GB")  # fmt: skip
-    (broker,) = json.loads(out)["before"]["brokers"]
-    assert broker["rate"] == 0
-    assert broker["bytes"] > size
-
-
-def test_replicas_and_segments(spark, tmp_path, capsys):
-    world = World(tmp_path / "world")
-    first = planted.flip(world.segments(1, 0)[1], 0)
-    out = run(replicas, spark, capsys, "--output", "json", "--topic", TOPIC, "--brokers",
-              ",".join(f"{b}=world/broker-{b}" for b in range(3)), code=1)  # fmt: skip
-    told = json.loads(out)
-    assert {(f["broker"], f["partition"], f["offset"]) for f in told["findings"] if f["wrong"]} == {
-        (1, 0, first)
-    }
-    rows = (
-        spark.read.format("ottla-segments").load(f"0={tmp_path}/world/broker-0").select("partition")
-    )
-    assert [r.partition for r in rows.collect()].count(1) == 100
-
-
-def test_timeline(spark, tmp_path, capsys):
-    World(tmp_path / "world")
-    # A packed log is read by Spark, the others by the workers themselves.
-    log = next((tmp_path / "world").rglob("state-change.log"))
-    log.with_name("state-change.log.1.gz").write_bytes(gzip.compress(log.read_bytes()))
-    log.unlink()
-    run(timeline, spark, capsys, "world", "--time-zone", "UTC", "--output", "out", "--format",
-        "json", "--report", "page.html")  # fmt: skip
-    terms = [json.loads(x) for p in Path("out/terms").glob("*.json") for x in p.open()]
-    found = {(t["partition"], t["first_epoch"]): t["leader"] for t in terms}
-    assert found == LEADS
-    assert all(0 <= t["began_ms"] - BEGAN[t["partition"], t["first_epoch"]] < 100 for t in terms)
-    assert f"{TOPIC}-0" in Path("page.html").read_text()
-    assert FIRST.keys() == LEADS.keys()
-
-
-def test_drill(spark, tmp_path, capsys):
-    world = World(tmp_path / "world")
-    for broker in range(3):
-        planted.cut_tail(world.segments(broker, 0)[-1], 2)
-    arguments = ["world", "--time-zone", "UTC", "--acks", "world/acks.csv", "--lake", "world/lake",
-                 "--topic", TOPIC]  # fmt: skip
-    told = {}
-    for output, more in (("spark", ()), ("here", ("--here",))):
-        run(drill, spark, capsys, *arguments, *more, "--output", output, code=1)
-        told[output] = json.loads(Path(output, "report.json").read_text())
-        told[output]["result"]["general"].pop("audit", None)
-    assert told["spark"] == told["here"]
-    kinds = {f["kind"] for p in told["spark"]["partitions"] for f in p["findings"] if f["wrong"]}
-    assert "lost" in kinds

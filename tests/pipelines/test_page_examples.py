@@ -1,6 +1,6 @@
 """The examples in Python of docs/PIPELINES.md, run as they stand but for addresses and folders.
 
-Truth: the producer's acknowledgements, and the bytes of the brokers' segment files.
+Truth: the producer's acknowledgements.
 """
 
 import json
@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from support.cluster import OttlaCluster
-from support.landed import Produced, by_pyarrow, numbered, run_here, settings_of
+from support.landed import Produced, by_library, numbered, run_here, settings_of
 from support.streams import run_to_its_end
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.spark, pytest.mark.timeout(300)]
@@ -45,37 +45,25 @@ def produced(cluster):
     return Produced(cluster.bootstrap, "flights").send(numbered(0, 400), **{"batch.size": 2000})
 
 
-def bounds(file, position):
-    """Return the first and the last offset of the batch at a byte of a segment file."""
-    data = Path(file).read_bytes()[position : position + 61]
-    first, delta = int.from_bytes(data[:8], "big"), int.from_bytes(data[23:27], "big")
-    return first, first + delta
-
-
 def test_from_a_row_of_the_lake_to_its_segment_and_to_its_batch(cluster, spark, produced, tmp_path):
     done = run_here(spark, settings_of(cluster.bootstrap, tmp_path, ["flights"],
                                        lake__batch_records=150))  # fmt: skip
     assert done.code == 0, done.told
     data = tmp_path / "flights" / "data"
-    row = max((r for r in by_pyarrow(data) if r["kafka_partition"] == 1),
+    row = max((r for r in by_library(data) if r["kafka_partition"] == 1),
               key=lambda r: r["kafka_offset"])  # fmt: skip
     offset = row["kafka_offset"]
-    places = ",".join(f"{b}={cluster.data(b)}" for b in cluster.ids)
-    code = example(
-        "offset = 4711",
-        offset=("offset = 4711", f"offset = {offset}"),
-        places=("0=/data/broker-0,1=/data/broker-1,2=/data/broker-2", places),
-        shown=(".show(truncate=False)", ".collect()"),
-    )
-    found = eval(code, {"spark": spark})
-    assert sorted(one.broker for one in found) == cluster.ids
+    line = next(x for x in PAGE.splitlines() if x.startswith("ottla dump-log /data/broker-0"))
+    words = line.partition("|")[0].split()[1:]
     key, value, _ = produced.acked[1, offset]
-    for one in found:
-        assert (one.offset, bytes(one.key), bytes(one.value)) == (offset, key, value)
-        assert one.leader_epoch == 0
-        assert Path(one.file).is_relative_to(cluster.data(one.broker))
-        first, last = bounds(one.file, one.position)
-        assert 0 < first <= offset <= last
+    for broker in cluster.ids:
+        words[1] = str(cluster.data(broker) / "flights-1")
+        done = subprocess.run(
+            [sys.executable, "-m", "ottla", *words],
+            capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        (found,) = [x for x in done.stdout.splitlines() if re.search(rf"\boffset={offset}\b", x)]
+        assert f"\tkey_size={len(key)}\tvalue_size={len(value)}\t" in found
 
     manifest = json.loads((data / f"batch={row['batch']}" / "_manifest.json").read_bytes())
     (landed,) = manifest["partitions"]["1"]
@@ -103,23 +91,3 @@ def test_a_topic_in_a_batch_and_in_a_stream(cluster, spark, produced, tmp_path):
         got = [((r["partition"], r["offset"]), bytes(r["key"])) for r in rows.collect()]
         assert len(got) == len(truth)
         assert dict(got) == truth
-
-
-def test_batches_of_segment_files(cluster, spark, produced, capsys):
-    """The example shows batches with a wrong checksum: here none, so no line of a table."""
-    folder = cluster.data(0)
-    code = example(
-        'option("mode", "batches")',
-        topics=('"orders,payments"', '"flights"'),
-        places=("0=/data/broker-0,1=/data/broker-1", f"0={folder}"),
-    )
-    there = {"spark": spark}
-    capsys.readouterr()
-    exec(code, there)
-    shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
-    assert len(shown) == 1  # the names of the columns
-    batches = there["batches"].collect()
-    assert sum(b.record_count for b in batches) == len(produced.acked)
-    assert all(b.crc == b.crc_computed and b.damage is None for b in batches)
-    one = batches[0]
-    assert bounds(one.file, one.position) == (one.base_offset, one.last_offset)

@@ -71,7 +71,8 @@ RESULTS = {
     "reassign list": f"{_OPERATIONS}.reassign_list:Listed[]",
     "reassign throttles": f"{_OPERATIONS}.left_over_throttles:Forgotten[]",
     "top": "ottla.admin.top.look_result:LookResult",
-    "verify-replicas": f"{_OPERATIONS}.verify_replicas:ComparedPartition[]",
+    "verify-replicas": f"{_OPERATIONS}.verify_replicas:ComparedPartition[] | "
+    "ottla.admin.replica_files.comparing:ComparedFiles",
     "doctor": f"{_RESULTS}:Diagnosis",
     "elect": f"{_RESULTS}:Elected[]",
     "log-dirs": f"{_CLIENT}.log_dirs:LogDirs",

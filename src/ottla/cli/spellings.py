@@ -62,6 +62,13 @@ ARGUMENTS = {
 """Options of others that are arguments here: by the kind of what is named, or the metavar."""
 
 
+GONE = {
+    "pipeline audit": "docs/PIPELINES.md has it as two SQL views",
+    "pipeline drill": "`ottla verify-replicas --files` and `ottla history timeline` tell it",
+}
+"""Commands that are no more, and what tells the same."""
+
+
 def instead_of_option(name: str, known: Sequence[str], parameters: Sequence["Parameter"]) -> str:
     """Return ` (did you mean X?)` for an option that is not there; empty if nothing is near."""
     kind = ARGUMENTS.get(name)
@@ -78,6 +85,9 @@ def instead_of_option(name: str, known: Sequence[str], parameters: Sequence["Par
 
 def instead_of_command(path: Sequence[str], name: str, known: Collection[str]) -> str:
     """Return what to type instead of a command that is not there."""
+    gone = GONE.get(" ".join([*path, name]))
+    if gone is not None:
+        return f"; {gone}"
     plain = name.removeprefix("kafka-").removesuffix(".sh").lower()
     meant = COMMANDS.get(plain, plain)
     if meant.split()[0] in known:

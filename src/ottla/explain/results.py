@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from ottla.explain.cluster_state import ClusterState, Part
+from ottla.explain.findings import Finding
 from ottla.explain.history import HistoryEntry, PartitionHistory
 from ottla.explain.journals import Damage
 from ottla.explain.spans import Timeline, gaps
@@ -273,9 +274,12 @@ class DrawnTimeline(Skipped, kw_only=True):
     without_leader: list[LeaderGap]
     events: list[TimelineEvent]
     left_out: int
+    findings: list[Finding]
 
 
-def timeline_of(drawn: Timeline, timeouts: Mapping[int, int], damage: Damage) -> DrawnTimeline:
+def timeline_of(
+    drawn: Timeline, timeouts: Mapping[int, int], damage: Damage, found: list[Finding]
+) -> DrawnTimeline:
     return DrawnTimeline(
         from_ms=drawn.start,
         until_ms=drawn.end,
@@ -301,5 +305,6 @@ def timeline_of(drawn: Timeline, timeouts: Mapping[int, int], damage: Damage) ->
         ],
         events=[TimelineEvent(event.ts, event.what) for event in drawn.events],
         left_out=drawn.left_out,
+        findings=found,
         **_skipped(damage),
     )  # fmt: skip

@@ -1,21 +1,30 @@
 """`ottla history timeline`: what `why` tells, as a picture over time: text, or one HTML page.
 
-Invariants: offline: only files are read, and only the page that was named is written, under another
-name first.
+Brokers' state change logs in the same folders are read for what must not happen. Invariants:
+offline: only files are read, and only the page that was named is written, under another name first;
+exit code 1 if something is found.
 """
 
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import Dir, Output
-from ottla.cli import Argument, Option
+from ottla.cli import Argument, Exit, Option
 from ottla.cli.output import Format, print_json, say
 from ottla.model.durable_files import replace_file
+from ottla.model.errors import OttlaError
+from ottla.model.printable import plural
+
+if TYPE_CHECKING:
+    from ottla.explain.findings import Finding
+    from ottla.explain.lines import Entry
 
 PIPE_COLUMNS = 100
 """The width of the picture where stdout is not a terminal."""
+EXIT_FOUND = 1
 SESSION_TIMEOUT = "zookeeper.session.timeout.ms"
 
 
@@ -38,13 +47,19 @@ def timeline(
 ) -> None:
     from ottla.cli.tables import colours
     from ottla.explain import commands, timeline_html, timeline_text
+    from ottla.explain.findings import Decisions
     from ottla.explain.rendering import UnknownPartitionError
     from ottla.explain.spans import Timeline
     from ottla.local.cluster_dir import default_dir
 
     journals, (last, first) = commands.journals_of(paths, directory, until, since)
-    complete = Timeline()
-    damage = commands.take_all(journals, last, complete.take)
+    complete, decisions = Timeline(), Decisions()
+
+    def take(entry: "Entry") -> None:
+        complete.take(entry)
+        decisions.take(entry)
+
+    damage = commands.take_all(journals, last, take)
     topics = {tp.topic for tp in complete.changes}
     drawn = complete.about(*_subject(subject, topics))
     if subject is not None and not drawn.changes:
@@ -55,13 +70,16 @@ def timeline(
         )
     if first is not None:
         drawn = drawn.since(first)
+    found = _about(
+        [*decisions.findings(), *_of_logs(paths or [directory or default_dir()])], subject, topics
+    )
     # Journals that are named may be of another cluster than the one in the default folder.
     folder = directory or (None if paths else default_dir())
     timeouts = {} if folder is None else session_timeouts(folder)
     if output is Format.json:
         from ottla.explain.results import timeline_of
 
-        print_json(timeline_of(drawn, timeouts, damage))
+        print_json(timeline_of(drawn, timeouts, damage, found))
     elif html is not None:
         title = f"Leaders of {subject}" if subject else "Leaders of all partitions"
         replace_file(html, timeline_html.page(drawn, timeouts, title).encode())
@@ -70,7 +88,37 @@ def timeline(
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_COLUMNS
         for line in timeline_text.lines(drawn, timeouts, width, colour=colours(sys.stdout)):
             sys.stdout.write(line + "\n")
+    if output is not Format.json:
+        for one in found:
+            where = "" if one.tp is None else f"{one.tp}: "
+            sys.stdout.write(f"{one.kind}  {one.when}  {where}{one.text}\n")
     commands.say_damage(damage)
+    if found:
+        say(f"ottla: {plural(len(found), 'finding')}: leaders that must not be")
+        raise Exit(EXIT_FOUND)
+
+
+def _of_logs(paths: "Sequence[Path]") -> "list[Finding]":
+    """Return what state change logs prove; one that cannot be read is told."""
+    from ottla.explain.findings import logs_in, of_logs
+
+    try:
+        return of_logs(logs_in(paths))
+    except OttlaError as error:
+        say(f"ottla: state change logs are left out: {error}")
+        return []
+
+
+def _about(found: "list[Finding]", subject: str | None, topics: set[str]) -> "list[Finding]":
+    """Return what is of a subject, and what is of all that a broker has."""
+    topic, partition = _subject(subject, topics)
+    return [
+        one
+        for one in found
+        if one.tp is None
+        or topic is None
+        or (one.topic == topic and partition in (None, one.partition))
+    ]
 
 
 def _subject(subject: str | None, topics: set[str]) -> tuple[str | None, int | None]:

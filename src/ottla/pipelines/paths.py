@@ -9,36 +9,6 @@ from pathlib import Path
 from ottla.model.errors import ConfigError
 
 
-def new_folder(path: str | Path | None, option: str) -> None:
-    """Refuse an output folder that holds something, or that cannot be written; touch nothing.
-
-    So it is known before hours of work. Addresses (`hdfs://…`) are left to Spark. `option`: what
-    the user named it by.
-    """
-    if path is None or "://" in str(path):
-        return
-    folder = Path(path)
-    try:
-        used = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
-    except OSError as error:
-        raise ConfigError(f"{option} {path}: {error.strerror}") from None
-    if used:
-        raise ConfigError(f"{path} is there already and not empty: name another {option}")
-    refuse_unwritable(folder, option)
-
-
-def new_file(path: str | Path | None, option: str) -> None:
-    """Refuse an output file that is there, or that cannot be written; touch nothing."""
-    if path is None:
-        return
-    file = Path(path)
-    if os.path.lexists(file):
-        raise ConfigError(f"{path} is there already: name another {option}")
-    if not file.parent.is_dir():
-        raise ConfigError(f"{option} {path}: {file.parent} is no folder")
-    refuse_unwritable(file, option)
-
-
 def refuse_unwritable(path: Path, option: str) -> None:
     """Refuse what cannot be made, or written into if it is a folder that is there."""
     try:

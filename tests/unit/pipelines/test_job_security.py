@@ -13,14 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.grammar import read
 from ottla.model.errors import ConfigError
-from ottla.pipelines import audit, drill, job, lag, lake, rebalance, replay, replicas, session
+from ottla.pipelines import job, lake, replay, session
 from ottla.pipelines.config import Cluster, Spark, read_config
 from ottla.pipelines.declarative import command as init
 from ottla.pipelines.declarative.cluster_offsets import held_offsets
-from ottla.pipelines.replica_files import job as replica_job
-from ottla.pipelines.segments.folders import parse_places
 from ottla.pipelines.source.cluster import _security
 from ottla.pipelines.source.options import parse_options
 from ottla.security.client_properties import KEYS, LOCATIONS, SECRETS
@@ -202,53 +199,17 @@ def run_lake(where, config, folder):
     )
 
 
-def run_audit(where, config, folder):
-    return of_file(audit.main)(where, config, folder, 'audit.topics=["t"]')
-
-
 def run_replay(where, config, folder):
     sets = [f"source.bootstrap_servers={where}", f'source.properties="{config}"', "replay.topic=t",
             "replay.to=u"]  # fmt: skip
     return replay.main([part for one in sets for part in ("--set", one)])
 
 
-def run_lag(where, config, folder):
-    return lag.main(["--bootstrap-server", where, "--command-config", str(config)])
-
-
-def run_rebalance(where, config, folder):
-    return rebalance.main(["--bootstrap-server", where, "--command-config", str(config)])
-
-
-def run_replicas(where, config, folder):
-    options = read(
-        replicas.Options,
-        ["--brokers", str(folder), "--bootstrap-server", where, "--command-config", str(config)],
-    )
-    settings = replicas.settings_of(options)
-    places = parse_places(settings.replicas.brokers)
-    return job.run(
-        "replicas", lambda: replica_job.plan(places, replica_job.EVERYTHING, settings.cluster)
-    )
-
-
-def run_drill(where, config, folder):
-    (folder / "data").mkdir()
-    (folder / "data" / "meta.properties").write_text("broker.id=1\nversion=0\n")
-    return drill.main(
-        [str(folder / "data"), "--bootstrap-server", where, "--command-config", str(config),
-         "--here", "--output", str(folder / "report")]
-    )  # fmt: skip
-
-
 def run_declarative(where, config, folder):
     return job.run("declarative", lambda: held_offsets(where, "t", properties=str(config)))
 
 
-RUNS = (
-    run_audit, run_declarative, run_drill, run_lag, run_lake, run_rebalance, run_replay,
-    run_replicas,
-)  # fmt: skip
+RUNS = (run_declarative, run_lake, run_replay)
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -263,15 +224,6 @@ def test_a_job_that_is_told_tls_speaks_it(run, secured, listener, tmp_path, caps
     last = printed.err.splitlines()[-1]
     assert last.startswith("pipeline ")
     assert where.rpartition(":")[2] in last
-
-
-def test_the_options_of_jobs_that_may_ask_a_cluster():
-    for module in (drill, lag, rebalance, replicas):
-        words = ["--bootstrap-server", "h:1", "--command-config", "a b.properties"]
-        given = read(module.Options, words)
-        assert job.cluster_sets(given) == [
-            'cluster.bootstrap_servers="h:1"', 'cluster.properties="a b.properties"'
-        ]  # fmt: skip
 
 
 def test_a_project_names_the_file_and_has_none_of_its_secrets(secured, tmp_path):

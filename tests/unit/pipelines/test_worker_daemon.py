@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from ottla.pipelines import lake, replicas, worker_daemon
+from ottla.pipelines import worker_daemon
+from ottla.pipelines.lake import command as lake
 
 pytestmark = pytest.mark.timeout(120)
 STARTS_A_THREAD = "import threading; threading.Thread(target=threading.Event().wait, daemon=True)"
@@ -48,13 +49,11 @@ def module_of(process):
     return Path(f"/proc/{process.pid}/cmdline").read_text().split("\0")[2]
 
 
-@pytest.mark.parametrize("modules", [lake.MODULES, replicas.WORK.modules])
-def test_what_jobs_import_starts_no_threads(daemon, modules):
-    process = daemon(modules)
+def test_what_the_lake_imports_starts_no_threads(daemon):
+    process = daemon(lake.MODULES)
     assert module_of(process) == worker_daemon.__name__
     mapped = Path(f"/proc/{process.pid}/maps").read_text()
-    assert "numpy" in mapped
-    assert ("libarrow" in mapped) == ("pandas" in modules)
+    assert "libarrow" in mapped
 
 
 def test_sparks_own_daemon_takes_over_where_an_import_starts_a_thread(daemon, tmp_path):

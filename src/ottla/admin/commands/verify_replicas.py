@@ -1,7 +1,8 @@
 """`ottla verify-replicas`: whether all replicas of topics have the same batches.
 
-Invariants: nothing is changed; exit code 1 if a replica has something otherwise, or could not be
-compared. Kafka: `ReplicaVerificationTool`, whose options are accepted.
+Over the wire, or with --files by the brokers' own files. Invariants: nothing is changed; exit code
+1 if a replica has something otherwise, or could not be compared. Kafka: `ReplicaVerificationTool`,
+whose options are accepted.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.options import Bootstrap, Dir, Output, ask, usage
@@ -16,6 +18,7 @@ from ottla.cli import Argument, Exit, Option, UsageError
 from ottla.cli.output import (
     Format,
     complain,
+    megabytes,
     print_json,
     print_line,
     print_table,
@@ -26,6 +29,8 @@ from ottla.model.printable import plural
 if TYPE_CHECKING:
     from ottla.admin.operations.replica_comparison import Difference
     from ottla.admin.operations.verify_replicas import Replica, Verified
+    from ottla.admin.replica_files.comparing import Report, Truths
+    from ottla.admin.replica_files.folders import Wanted
     from ottla.client.client import Client
 
 EXIT_DIFFERS = 1
@@ -60,10 +65,27 @@ def verify_replicas(
     max_wait_ms: Annotated[
         int, Option("--max-wait-ms", help="Longest time a broker waits for records")
     ] = 0,
+    files: Annotated[
+        str | None,
+        Option(
+            "--files",
+            metavar="[ID=]FOLDER[,…]",
+            help="Compare the files in these log dirs; the id is meta.properties' by default",
+            hidden=("--brokers",),
+        ),
+    ] = None,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
+    if files is not None:
+        if pattern is not None or follow or since != "earliest":
+            raise UsageError("--files reads whole files: name topics, and nothing else with it")
+        asked = directory is not None or bootstrap_server is not None
+        _compare_files(
+            files, topics or [], (directory, bootstrap_server) if asked else None, output
+        )
+        return
     from ottla.admin.operations import verify_replicas as operation
 
     if topics and pattern is not None:
@@ -103,6 +125,44 @@ def verify_replicas(
     )
     if differing or incomplete:
         raise Exit(EXIT_DIFFERS)
+
+
+def _compare_files(
+    places: str, topics: list[str], cluster: "tuple[Path | None, str | None] | None", output: Format
+) -> None:
+    """Compare files; `cluster`, if it runs: how to reach it, to ask for high watermarks and ISR."""
+    from ottla.admin.replica_files import cluster as running
+    from ottla.admin.replica_files.comparing import ComparedFiles, compare
+    from ottla.admin.replica_files.folders import Wanted, parse_places
+
+    def truths(wanted: "Wanted") -> "Truths":
+        assert cluster is not None
+        return ask(*cluster, lambda client: running.truths(client, wanted.has))
+
+    found = compare(parse_places(places), Wanted(topics), truths if cluster else None)
+    if output is Format.json:
+        print_json(ComparedFiles.of(found))
+    else:
+        _print_files(found)
+    wrong = plural(len(found.wrong), "finding") + " wrong" if found.wrong else "nothing is wrong"
+    say(
+        f"{plural(found.partitions, 'partition')}, {plural(found.replicas, 'replica')}, "
+        f"{plural(found.files, 'file')}, {megabytes(found.bytes)}, "
+        f"{plural(found.records, 'record')}: {wrong}"
+    )
+    if not found.held:
+        raise Exit(EXIT_DIFFERS)
+
+
+def _print_files(report: "Report") -> None:
+    rows = []
+    for f in report.findings:
+        numbers = ("-" if n < 0 else n for n in (f.offset, f.broker, f.position))
+        rows.append((f.tp, "wrong" if f.wrong else "note", f.kind, *numbers, f.file, f.detail))
+    names = ("partition", "state", "what", "offset", "broker", "position", "file", "detail")
+    print_table(names, rows)
+    for problem in report.problems:
+        complain(f"bad checkpoint: {problem}")
 
 
 def _parse_since(text: str) -> int:

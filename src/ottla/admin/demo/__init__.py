@@ -2,6 +2,6 @@
 
 Seven steps (`run.py`): a cluster; a topic; flights produced while `faults` kills and `watching`
 looks on; everything read back by another client and checked (`verifying`); Spark lands it in
-Parquet; the drill report joins all of it by partition; one table (`report`). Every module here is a
-client like any other: nothing looks into a server.
+Parquet; the brokers' files are compared, and the leaders drawn; one table (`report`). Every module
+here is a client like any other: nothing looks into a server.
 """

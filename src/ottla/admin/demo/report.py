@@ -60,8 +60,10 @@ class Report:
     start_s: float = 0.0
     acks_file: str = ""
     lake: str = ""
-    drill: str = ""
-    """The drill report's verdict and where it is, in one line."""
+    files: str = ""
+    """What comparing the brokers' files came to, in one line."""
+    leaders: str = ""
+    """The page that shows who led when."""
     wrong: list[str] = field(default_factory=list)
 
     @property
@@ -160,10 +162,9 @@ def print_report(console: Console, report: Report) -> None:
         console.print(_moves(report))
     if report.landed:
         console.print(_delays(report.landed["query"]))
-    if report.drill:
-        console.print(
-            f"Drill report: {report.drill}", highlight=False, markup=False, soft_wrap=True
-        )
+    for what, told in (("Replicas", report.files), ("Leaders over time", report.leaders)):
+        if told:
+            console.print(f"{what}: {told}", highlight=False, markup=False, soft_wrap=True)
     for line in report.wrong:
         console.print(f"[bold red]FAILED[/bold red] {line}", highlight=False)
 

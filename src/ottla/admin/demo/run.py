@@ -47,9 +47,8 @@ SPARK_TIMEOUT_S = 600.0
 SAMPLE_S = 0.5
 PARTITIONS_READ_WHILE_DOWN = 2
 JOB = "ottla.pipelines.lake"
-DRILL = "ottla.pipelines.drill"
-DRILL_NEEDS = ("pyspark", "pandas", "pyarrow", "numpy")
-DRILL_TIMEOUT_S = 120.0
+CHECK_TIMEOUT_S = 120.0
+MOST_FOUND = 10
 CONFIG = Path(__file__).parent / "flights.toml"
 QUERY = Path(__file__).parent / "delays.sql"
 
@@ -138,7 +137,8 @@ class Demo:
             with self._stage.bar("read back", self._total) as bar:
                 self._read_all_back(bar)
             self._land()
-            self._report_drill()
+            self._compare_files()
+            self._draw_leaders()
         finally:
             self._stop_all()
         self._report.moves = self._notes.moves
@@ -337,35 +337,35 @@ class Demo:
             f"(Spark itself: {landed['session_s']:.1f} s)"
         )
 
-    # 6: the drill report
+    # 6: the brokers' own files
 
-    def _report_drill(self) -> None:
-        """Join all of it by partition; without Spark, since it is little: a second or two."""
-        report = self._report
-        missing = [name for name in DRILL_NEEDS if find_spec(name) is None]
-        if missing:
-            report.drill = f"skipped: {', '.join(missing)} not installed"
-            return
-        log = self._folder.path / "drill.log"
+    def _compare_files(self) -> None:
+        """Compare all replicas by their files, which is done by a process of its own."""
+        brokers = self._cluster.brokers
+        places = ",".join(f"{b.id}={self._folder.data_dir(b.id)}" for b in brokers)
+        self._report.files = self._check(
+            "verify-replicas", TOPIC, "--files", places, "-b", self._cluster.bootstrap
+        )
+        self._stage.say("every replica compared by its segment files")
+
+    def _draw_leaders(self) -> None:
+        """Draw who led when, and look for double leaders and stale epochs."""
         if self._options.directory is not None:
-            output = self._folder.path / "drill"
+            page = self._folder.path / "leaders.html"
         else:  # all else is removed
-            output = Path(tempfile.mkdtemp(prefix="ottla-drill-"))
-        command = [
-            sys.executable, "-P", "-m", DRILL, str(self._folder.path), "--here", "--topic", TOPIC,
-            "--bootstrap-server", self._cluster.bootstrap, "--acks", report.acks_file,
-            "--output", str(output), *(["--lake", report.lake] if report.landed else []),
-        ]  # fmt: skip
-        began = time.monotonic()
-        try:
-            code, printed = self._run_job(command, log, DRILL_TIMEOUT_S, "the drill report")
-        finally:
-            with contextlib.suppress(OSError):
-                output.rmdir()  # if nothing was written
-        report.drill = printed[-1] if printed else last_line(log)
-        self._stage.say(f"drill report made in {time.monotonic() - began:.1f} s")
+            page = Path(tempfile.gettempdir()) / f"ottla-demo-{os.getpid()}.html"
+        self._check("history", "timeline", TOPIC, str(self._folder.path), "--html", str(page))
+        self._report.leaders = str(page)
+
+    def _check(self, *words: str) -> str:
+        """Run a command of ours that must find nothing; return the last line that it says."""
+        log = self._folder.path / f"{words[0]}.log"
+        command = [sys.executable, "-P", "-m", "ottla", *words]
+        code, printed = self._run_job(command, log, CHECK_TIMEOUT_S, f"ottla {words[0]}")
         if code:
-            report.wrong.append(f"drill report: {report.drill or f'exit code {code}'}")
+            self._report.wrong += printed[-MOST_FOUND:]
+            self._report.wrong.append(f"ottla {words[0]}: {last_line(log) or f'exit code {code}'}")
+        return last_line(log)
 
     # What the steps share.
 

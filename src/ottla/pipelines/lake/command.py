@@ -37,8 +37,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NAME = "lake"
-WORK = Work(quick_java=True, modules=("pandas", "ottla.pipelines.lake.writing"))
-"""No row passes through Java. What workers import: pyarrow imports pandas with the first array."""
+MODULES = ("pandas", "ottla.pipelines.lake.writing")
+"""What workers import: pyarrow imports pandas with the first array that it makes."""
+WORK = Work(quick_java=True, modules=MODULES)
+"""No row passes through Java."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,8 +154,10 @@ class Run:
     def __init__(self, settings: Settings, options: Options) -> None:
         self._settings = settings
         self._options = options
-        self._tables = Tables(settings)
         self._landings: dict[str, Landing] = {}
+        # What does not fit in the settings is known before anything is asked or made.
+        self._prepared = {name: Landing(settings, name) for name in settings.lake.topics}
+        self._tables: Tables | None = None
         self._ends: dict[str, dict[int, int]] = {}
         self._wrong: list[str] = []
         self._metrics = Metrics()
@@ -171,7 +175,7 @@ class Run:
         from ottla.pipelines.lake.migrating import migrate
 
         for name in self._settings.lake.topics:
-            batches = migrate(self._settings, self._tables, name)
+            batches = migrate(self._settings, Tables(self._settings), name)
             sys.stderr.write(f"{name}: {plural(batches, 'batch', 'batches')} taken over\n")
 
     def open(self) -> None:
@@ -186,8 +190,9 @@ class Run:
         for name in _topics(cluster, self._settings):
             landing = self._landings.get(name)
             if landing is None:
-                landing = Landing(self._settings, self._tables, name)
-                landing.open(cluster, widen=self._options.widen)
+                landing = self._prepared.pop(name, None) or Landing(self._settings, name)
+                self._tables = self._tables or Tables(self._settings)
+                landing.open(cluster, self._tables, widen=self._options.widen)
                 self._landings[name] = landing
             self._ends[name] = landing.look(cluster)
 

@@ -30,7 +30,7 @@ from ottla.pipelines.lake.writing import File, Target
 
 try:
     from deltalake import CommitProperties, DeltaTable, Schema, Transaction
-    from deltalake.exceptions import DeltaError, TableNotFoundError
+    from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
     from deltalake.transaction import AddAction
 except ImportError as error:
     raise OttlaError(
@@ -38,6 +38,7 @@ except ImportError as error:
     ) from None
 
 APP = "ottla:"
+TRIES = 5
 MOST_TEXT = 64
 """Characters of a text in statistics."""
 LOOKED_BACK = 100
@@ -136,23 +137,28 @@ class Delta:
             app_transactions=[Transaction(APP + name, value) for name, value in changed.items()],
             custom_metadata={COMMIT: mark},
         )
-        try:
-            self._table.create_write_transaction(
-                [self._action(file) for file in files],
-                mode,
-                Schema.from_arrow(schema),
-                self._by(),
-                commit_properties=properties,
-            )
-        except (DeltaError, OSError) as error:
-            expected = self.state.batch
-            self._table = DeltaTable(self.uri)
-            self.state = self._state()
-            if any(h.get(COMMIT) == mark for h in self._table.history(LOOKED_BACK)):
-                return  # it went through, the acknowledgement was lost
-            if self.state.batch != expected:
-                raise ConflictError(self.where) from None
-            raise OttlaError(f"{self.where}: {str(error).splitlines()[0]}") from None
+        expected = self.state.batch
+        for attempt in range(TRIES):
+            try:
+                self._table.create_write_transaction(
+                    [self._action(file) for file in files],
+                    mode,
+                    Schema.from_arrow(schema),
+                    self._by(),
+                    commit_properties=properties,
+                )
+                break
+            except (DeltaError, OSError) as error:
+                self._table = DeltaTable(self.uri)
+                self.state = self._state()
+                if any(h.get(COMMIT) == mark for h in self._table.history(LOOKED_BACK)):
+                    break  # it went through, the acknowledgement was lost
+                if self.state.batch != expected:
+                    raise ConflictError(self.where) from None
+                # Others deleted or merged files meanwhile: an append does not care.
+                again = mode == "append" and isinstance(error, CommitFailedError)
+                if not again or attempt == TRIES - 1:
+                    raise OttlaError(f"{self.where}: {str(error).splitlines()[0]}") from None
         self.refresh()
 
     def _action(self, file: File) -> AddAction:
@@ -205,7 +211,7 @@ class Delta:
 
     def clean(self, older_than_hours: float) -> int:
         hours = int(older_than_hours)
-        gone = self._table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
+        gone = self._table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
         self.refresh()
         return len(gone)
 

@@ -9,6 +9,7 @@ that a commit was made upon with the table's: of two runs one is refused. Iceber
 """
 
 import json
+import os
 import time
 import uuid
 from collections import defaultdict
@@ -75,6 +76,8 @@ def open_catalog(path: str, settings: Mapping[str, str]) -> tuple[Catalog, str]:
         folder = path.removeprefix("file://")
         fs.LocalFileSystem().create_dir(folder, recursive=True)
         given = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db"}
+    if endpoint := os.environ.get("AWS_ENDPOINT_URL"):  # which Delta and Arrow look for themselves
+        given.setdefault("s3.endpoint", endpoint)
     catalog = load_catalog("ottla", **{"warehouse": path, **given})
     catalog.create_namespace_if_not_exists(namespace)
     return catalog, namespace
@@ -103,9 +106,13 @@ def create_iceberg(
         table = catalog.create_table(
             name, schema, location=location, properties={**PROPERTIES, **properties}
         )
-        if date_column is not None:
-            with table.update_spec() as spec:
-                spec.add_identity(date_column)
+        with table.transaction() as transaction:
+            # Files without ids of fields, such as those of --migrate, are read by names.
+            mapping = table.schema().name_mapping.model_dump_json()
+            transaction.set_properties({"schema.name-mapping.default": mapping})
+            if date_column is not None:
+                with transaction.update_spec() as spec:
+                    spec.add_identity(date_column)
     except TableAlreadyExistsError:
         pass
     return Iceberg(catalog, name, catalog.load_table(name))
@@ -256,7 +263,7 @@ class Iceberg:
         spec = self._table.spec()
         return DataFile.from_args(
             content=DataFileContent.DATA,
-            file_path=file.path if "://" in file.path else f"{self.uri}/{file.path}",
+            file_path=file.address,
             file_format=FileFormat.PARQUET,
             partition=Record(file.day) if spec.fields else Record(),
             file_size_in_bytes=file.bytes,

@@ -28,6 +28,7 @@ from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines import interrupts
 from ottla.pipelines.lake.avro_columns import AvroColumns
 from ottla.pipelines.lake.dates import rule_of
+from ottla.pipelines.lake.json_columns import JsonColumns
 from ottla.pipelines.lake.opening import Tables
 from ottla.pipelines.lake.schemas import (
     DEAD,
@@ -81,14 +82,14 @@ class Batch:
 class Landing:
     """Lands one topic. `batches`: what this run has landed so far."""
 
-    def __init__(self, settings: Settings, tables: Tables, name: str) -> None:
+    def __init__(self, settings: Settings, name: str) -> None:
         self.name = name
         self.batches: list[Batch] = []
         self.held: dict[int, Span] = {}
         self._settings = settings
-        self._tables = tables
         self._value, self._layout = settings.of(name)
         self._given = self._given_schema()
+        self._wanted = self._wanted_columns()
         self._plan: Plan | None = None
         self._epochs: dict[int, int] = {}
         self._patience_s = 60.0
@@ -110,24 +111,29 @@ class Landing:
             )
         return schema
 
-    # -- before Spark ------------------------------------------------------------------------------
-
-    def open(self, cluster: Cluster, *, widen: bool = False) -> None:
-        """Ask for the topic and open its tables; OttlaError if they belong to something else."""
-        topic = self.topic = asking.described(cluster, self.name)
-        found = self._tables.open(self.name)
+    def _wanted_columns(self) -> pa.Schema:
         values = [] if self._given is None else list(self._given)
         if self._given is None or self._value.keep:
             values.append(pa.field(VALUE, pa.binary()))
         wanted = pa.schema([*values, *META])
-        column = None
-        if self._layout.date is not None:
-            rule_of(self._layout.date, wanted)
-            column = self._layout.date_column
-            wanted = wanted.append(pa.field(column, pa.date32()))
+        if self._value.format == "json":
+            JsonColumns(pa.schema(values), strict=True)  # are there types that JSON has not?
+        if self._layout.date is None:
+            return wanted
+        rule_of(self._layout.date, wanted)
+        column = self._layout.date_column
+        return wanted if column in wanted.names else wanted.append(pa.field(column, pa.date32()))
+
+    # -- before Spark ------------------------------------------------------------------------------
+
+    def open(self, cluster: Cluster, tables: Tables, *, widen: bool = False) -> None:
+        """Ask for the topic and open its tables; OttlaError if they belong to something else."""
+        topic = self.topic = asking.described(cluster, self.name)
+        found = tables.open(self.name)
+        column = None if self._layout.date is None else self._layout.date_column
         if found is None:
             bound = {CLUSTER: topic.cluster_id, TOPIC: topic.name, TOPIC_ID: topic.topic_id}
-            found = self._tables.create(self.name, wanted, DEAD, column, bound)
+            found = tables.create(self.name, self._wanted, DEAD, column, bound)
         self.rows, self.dead = found
         self._refuse_others(topic)
         if not self.rows.state.accounts:
@@ -140,7 +146,7 @@ class Landing:
                 f"{self.rows.where}: its partitions are {target.date_column or 'none'}, the "
                 f"settings say {column or 'none'}: set [layout] so, or name another lake"
             )
-        self._fit_schema(wanted, widen=widen)
+        self._fit_schema(self._wanted, widen=widen)
 
     def _starts(self, cluster: Cluster, held: Mapping[int, Span]) -> dict[int, int]:
         wanted = self._settings.lake.start_timestamp()
@@ -211,7 +217,6 @@ class Landing:
             rows=target,
             dead=self.dead.target(layout.compression),
         )
-        self._plan.columns()  # a type that values cannot have is known before Spark starts
 
     # -- asking the cluster ------------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ def given_schema(text: str) -> pa.Schema:
         if path.suffix == ".avsc":
             found = _of_avro(json.loads(text), where, {})
         elif path.suffix == ".json":
-            found = _of_spark(json.loads(text))
+            found = of_spark(json.loads(text))
         else:
             found = _Ddl(text).columns()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -177,17 +177,17 @@ def type_name(kind: pa.DataType) -> str:
     return _NAMES.get(kind, str(kind))
 
 
-def _of_spark(told: Any) -> pa.DataType:
+def of_spark(told: Any) -> pa.DataType:
     """Return the type in a schema as Spark writes it in JSON."""
     if isinstance(told, str):
         return _Ddl(f"c {told}").columns().field(0).type
     match told["type"]:
         case "struct":
-            return pa.struct([(f["name"], _of_spark(f["type"])) for f in told["fields"]])
+            return pa.struct([(f["name"], of_spark(f["type"])) for f in told["fields"]])
         case "array":
-            return pa.list_(pa.field("element", _of_spark(told["elementType"])))
+            return pa.list_(pa.field("element", of_spark(told["elementType"])))
         case "map":
-            return pa.map_(_of_spark(told["keyType"]), _of_spark(told["valueType"]))
+            return pa.map_(of_spark(told["keyType"]), of_spark(told["valueType"]))
         case other:
             raise ValueError(f"{other!r} is no type")
 

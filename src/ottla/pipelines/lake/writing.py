@@ -86,17 +86,16 @@ class Task:
 
 
 class File(NamedTuple):
-    """A Parquet file, by its path below the table. `day`: its partition, days since 1970.
+    """A Parquet file, by its path below the table and by its whole address.
 
-    `offsets`: the lowest and the highest. `footer`: what Parquet says of it.
+    `day`: its partition, days since 1970. `footer`: what Parquet says of it.
     """
 
     path: str
     bytes: int
     rows: int
-    dated: bool
     day: int | None
-    offsets: tuple[int, int]
+    address: str
     footer: parquet.FileMetaData
 
 
@@ -246,7 +245,6 @@ class FileWriter:
         path = f"{folder}{uuid.uuid4().hex}.parquet"
         if isinstance(system, fs.LocalFileSystem):
             system.create_dir(f"{root}/{folder}", recursive=True)
-        edges = pc.min_max(rows.column("kafka_offset")).as_py()
         footer: list[parquet.FileMetaData] = []
         rows = conformed(rows, target)
         groups = max(1, rows.num_rows // (1 + rows.nbytes // BUFFER_BYTES))
@@ -258,9 +256,8 @@ class FileWriter:
                 metadata_collector=footer,
             )  # fmt: skip
             size = file.tell()
-        offsets = (edges["min"], edges["max"])
-        dated = name is not None
-        self._found.append(File(path, size, footer[0].num_rows, dated, day, offsets, footer[0]))
+        address = f"{target.uri}/{path}"
+        self._found.append(File(path, size, footer[0].num_rows, day, address, footer[0]))
 
 
 def conformed(rows: pa.Table, target: Target) -> pa.Table:
