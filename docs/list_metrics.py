@@ -8,7 +8,7 @@ Unit tests keep the committed page equal to the catalogue, and the catalogue to 
 from pathlib import Path
 
 from ottla.broker.metrics.catalogue import Described, beans, process_metrics
-from ottla.pipelines.landing import metrics as lake
+from ottla.pipelines.lake import metrics as lake
 
 PAGE = Path(__file__).with_name("METRICS.md")
 

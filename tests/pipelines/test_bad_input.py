@@ -19,12 +19,13 @@ pytest.importorskip("pyspark")
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from ottla.cli.grammar import read
-from ottla.pipelines import job, lake, replay, session
-from ottla.pipelines.landing.landing import Landing
+from ottla.pipelines import job, replay, session
+from ottla.pipelines.lake import command as lake
+from ottla.pipelines.lake.landing import Landing
 from ottla.zookeeper import jars
 from support import replayed
 from support.cluster import OttlaCluster
-from support.landed import Produced, by_pyarrow, differences, numbered, run_here, settings_of
+from support.landed import Produced, by_library, differences, numbered, run_here, settings_of
 from support.streams import run_to_its_end
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.spark, pytest.mark.timeout(300)]
@@ -291,7 +292,7 @@ def test_a_cluster_that_stops_answering_amid_the_run(
     assert not list((tmp_path / "lake" / produced.topic / "data").iterdir())
     again = run_here(spark, landing)
     assert again.code == 0, again.told
-    assert differences(by_pyarrow(tmp_path / "lake" / produced.topic / "data"), produced) == []
+    assert differences(by_library(tmp_path / "lake" / produced.topic / "data"), produced) == []
 
 
 # -- outputs ---------------------------------------------------------------------------------------
@@ -353,7 +354,7 @@ def test_a_full_disk_of_a_lake(cluster, spark, topic, refused, small_disk, way):
     grow()
     done = run_here(spark, landing)
     assert done.code == 0, done.told
-    assert differences(by_pyarrow(folder / produced.topic / "data"), produced) == []
+    assert differences(by_library(folder / produced.topic / "data"), produced) == []
 
 
 def test_a_full_disk_of_an_offset_map(cluster, spark, topic, small_disk, capsys):

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from support import replayed
 from support.clients import named
 from support.cluster import OttlaCluster
-from support.landed import Produced, by_pyarrow, by_spark, differences, numbered
+from support.landed import Produced, by_library, by_spark, differences, numbered
 from support.landed import run_here as land_here
 from support.landed import settings_of as lake_settings
 from support.waiting import until
@@ -135,7 +135,7 @@ def test_lake(spark, cluster, tmp_path, name, more):
     assert done.code == 0, done.told
     assert killer.killed
     assert done.result["topics"][topic]["rows"] == COUNT
-    assert differences(by_pyarrow(table / "data"), produced) == []
+    assert differences(by_library(table / "data"), produced) == []
     assert differences(by_spark(spark, table / "data"), produced) == []
     assert not list((table / "_staging").iterdir())
 

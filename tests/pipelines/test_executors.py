@@ -23,7 +23,7 @@ from support.cluster import OttlaCluster
 from support.delta_readers import by_protocol
 from support.landed import (
     Produced,
-    by_pyarrow,
+    by_library,
     differences,
     numbered,
     run_here,
@@ -45,7 +45,7 @@ def spark():
     """
     import pyspark
 
-    from ottla.pipelines import lake
+    from ottla.pipelines.lake import command as lake
     from ottla.pipelines.session import Wanted, Work, start_session
 
     work = Work(quick_java=True, modules=lake.MODULES)
@@ -129,7 +129,7 @@ def test_lake(spark, cluster, produced, table_format):
     done = run_here(spark, sets, "--verify")
     assert (done.code, done.result["exactly_once"]) == (0, True), done.told
     table = Path("lake", produced.topic)
-    assert differences(by_pyarrow(table / "data"), produced) == []
+    assert differences(by_library(table / "data"), produced) == []
     if table_format == "delta":
         assert differences(by_protocol(table / "delta/data"), produced) == []
 
@@ -143,7 +143,7 @@ def test_rows_that_only_spark_reads_and_dead_letters(spark, cluster, produced):
     assert (done.code, done.result["exactly_once"]) == (0, True), done.told
     told = done.result["topics"][produced.topic]
     assert (told["rows"], told["dead"]) == (0, COUNT)  # a note is no number
-    dead = by_pyarrow(Path("lake", produced.topic, "dead"))
+    dead = by_library(Path("lake", produced.topic, "dead"))
     assert differences([], produced, dead) == []
 
 

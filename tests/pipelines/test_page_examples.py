@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from support.cluster import OttlaCluster
-from support.landed import Produced, by_pyarrow, numbered, run_here, settings_of
+from support.landed import Produced, by_library, numbered, run_here, settings_of
 from support.streams import run_to_its_end
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.spark, pytest.mark.timeout(300)]
@@ -50,7 +50,7 @@ def test_from_a_row_of_the_lake_to_its_segment_and_to_its_batch(cluster, spark, 
                                        lake__batch_records=150))  # fmt: skip
     assert done.code == 0, done.told
     data = tmp_path / "flights" / "data"
-    row = max((r for r in by_pyarrow(data) if r["kafka_partition"] == 1),
+    row = max((r for r in by_library(data) if r["kafka_partition"] == 1),
               key=lambda r: r["kafka_offset"])  # fmt: skip
     offset = row["kafka_offset"]
     line = next(x for x in PAGE.splitlines() if x.startswith("ottla dump-log /data/broker-0"))

@@ -22,7 +22,7 @@ from support.cluster import OttlaCluster
 from support.landed import (
     Produced,
     by_duckdb,
-    by_pyarrow,
+    by_library,
     by_spark,
     differences,
     numbered,
@@ -113,7 +113,7 @@ def test_a_tenth_of_garbage_with_records_of_a_mebibyte(cluster, spark, tmp_path,
     told = done.result["topics"][produced.topic]
     assert (told["rows"], told["dead"]) == (3000 - len(letters), len(letters))
     folder = tmp_path / produced.topic
-    for rows_of in (by_pyarrow, by_duckdb, lambda f: by_spark(spark, f)):
+    for rows_of in (by_library, by_duckdb, lambda f: by_spark(spark, f)):
         rows, dead = rows_of(folder / "data"), rows_of(folder / "dead")
         assert differences(rows, produced, dead) == []
         assert Counter(bytes(d["kafka_value"]) for d in dead) == Counter(letters)
@@ -189,12 +189,12 @@ def test_a_git_history_with_late_events_by_date(cluster, spark, tmp_path, capsys
     produced.acked = produce_at(cluster, topic, events[:before])
     first = run_here(spark, sets)
     assert first.code == 0, first.told
-    newest = max(first_dates := {d["event_date"] for d in by_pyarrow(tmp_path / topic / "data")})
+    newest = max(first_dates := {d["event_date"] for d in by_library(tmp_path / topic / "data")})
     produced.acked |= produce_at(cluster, topic, events[before:])
     second = run_here(spark, sets, "--verify")
     assert (second.code, second.result["exactly_once"]) == (0, True), second.told
 
-    rows = by_pyarrow(tmp_path / topic / "data")
+    rows = by_library(tmp_path / topic / "data")
     assert differences(rows, produced) == []
     assert differences(by_duckdb(tmp_path / topic / "data"), produced) == []
     # By day what git itself says of each changed file.
@@ -281,7 +281,7 @@ def test_a_brokers_request_log(cluster, spark, tmp_path, request_log):
     assert (done.code, done.result["exactly_once"]) == (0, True), done.told
     told = done.result["topics"][produced.topic]
     assert (told["rows"], told["dead"]) == (len(request_log), 0)
-    rows = by_pyarrow(tmp_path / "lake" / produced.topic / "data")
+    rows = by_library(tmp_path / "lake" / produced.topic / "data")
     assert differences(rows, produced) == []
     assert Counter(row["requestHeader"]["requestApiKeyName"] for row in rows) == kinds
     for row in rows:

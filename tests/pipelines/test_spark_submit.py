@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from ottla.pipelines.result_schemas import RESULTS
 from support import replayed
 from support.cluster import OttlaCluster
-from support.landed import Produced, by_pyarrow, differences, numbered, settings_of
+from support.landed import Produced, by_library, differences, numbered, settings_of
 from support.schemas import problems
 
 pytestmark = [
@@ -77,7 +77,7 @@ def test_lake(cluster, produced, tmp_path):
     sets = settings_of(cluster.bootstrap, lake, [produced.topic])
     told = submitted("lake", "--verify", sets=sets)
     assert told["exactly_once"]
-    assert differences(by_pyarrow(lake / produced.topic / "data"), produced) == []
+    assert differences(by_library(lake / produced.topic / "data"), produced) == []
 
 
 @pytest.mark.parametrize("job", ["replay", "mirror"])

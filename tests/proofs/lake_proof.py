@@ -32,7 +32,7 @@ from support.delta_readers import by_delta_rs, by_protocol
 from support.landed import (
     Produced,
     by_duckdb,
-    by_pyarrow,
+    by_library,
     differences,
     kill_when,
     numbered,
@@ -95,7 +95,7 @@ def delta_now(table: Path, produced: Produced) -> list[str]:
     wrong += [
         f"Delta: {place} was never produced" for place in there if place not in produced.acked
     ]
-    landed = {p: row["batch"] for p, row in places(by_pyarrow(table / "data")).items()}
+    landed = {p: row["batch"] for p, row in places(by_library(table / "data")).items()}
     newest = max(landed.values(), default=-1)
     behind = {place: batch for place, batch in landed.items() if batch != newest}
     if there not in (landed, behind):
@@ -108,7 +108,7 @@ def seen_now(table: Path, produced: Produced) -> list[str]:
     if not next_batch(table):
         return []
     wrong = []
-    rows = places(by_pyarrow(table / "data"))
+    rows = places(by_library(table / "data"))
     wrong += [f"{p} was never produced" for p in rows if p not in produced.acked]
     for manifest in (table / "data").glob("batch=*/_manifest.json"):
         told = json.loads(manifest.read_bytes())
@@ -221,7 +221,7 @@ def final(sets: list[str], table: Path, produced: Produced) -> list[str]:
         done = run_job(sets, "--compact")
         print(done.stdout.strip(), flush=True)
     wrong = [] if done.returncode == 0 else [f"exit code {done.returncode}: {done.stderr}"]
-    rows, dead = by_pyarrow(table / "data"), by_pyarrow(table / "dead")
+    rows, dead = by_library(table / "data"), by_library(table / "dead")
     wrong += [f"pyarrow: {w}" for w in differences(rows, produced, dead)]
     counts = {"acknowledged": len(produced.acked), "pyarrow": len(rows) + len(dead)}
     rows, dead = by_duckdb(table / "data"), by_duckdb(table / "dead")

@@ -3,7 +3,7 @@
 import functools
 
 from ottla.broker.metrics.catalogue import LATENESS, beans, process_metrics
-from ottla.pipelines.landing import metrics as lake
+from ottla.pipelines.lake import metrics as lake
 
 SUFFIXES = {"times": ("", "_count"), "timer": ("", "_count")}
 

@@ -1,21 +1,21 @@
 """Running the lake job for tests, and reading its tables as strangers do.
 
-`Produced` is the truth: what the producer was told by its acknowledgements. Readers are pyarrow,
-DuckDB and Spark over the folder `data` alone; none of them knows of manifests.
+`Produced` is the truth: what the producer was told by its acknowledgements. Readers are the tables'
+libraries, and DuckDB and Spark over the files that these name.
 """
 
 import io
 import json
 import sys
-import time
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ottla.cli.grammar import read
-from ottla.pipelines import job, lake
+from ottla.pipelines import job
 from ottla.pipelines.config import read_config
-from ottla.pipelines.landing.settings import Settings
+from ottla.pipelines.lake import command as lake
+from ottla.pipelines.lake.settings import Settings
 from ottla.pipelines.result_schemas import RESULTS
 from support.killing import killed_when
 from support.schemas import problems
@@ -116,98 +116,57 @@ def read_sets(sets):
     return read_config(None, sets, Settings)
 
 
-def land_batch(settings, topic, table, batch):
-    """Land a batch of spans as the job does, without Spark: rows alone, of SCHEMA."""
-    import pyarrow as pa
+def _table(folder):
+    """Open a table as its users do: (Delta, Iceberg), one of them None."""
+    folder = Path(folder)
+    if (folder / "_delta_log").is_dir():
+        from deltalake import DeltaTable
 
-    from ottla.pipelines.landing import columns_job
-    from ottla.pipelines.landing.columnar import JsonSchema, Plan
-    from ottla.pipelines.landing.counting import compare
-    from ottla.pipelines.landing.dates import DateRule
-    from ottla.pipelines.landing.manifest import Landed, Manifest, Totals
-    from ottla.pipelines.landing.spans import land
-    from ottla.pipelines.landing.writing import Task, write
+        return DeltaTable(str(folder)), None
+    from pyiceberg.catalog import load_catalog
 
-    schema = pa.schema([("n", pa.int64()), ("day", pa.string()), ("note", pa.string())])
-    plan = Plan(JsonSchema(schema, strict=True), False, DateRule(("day",)), "event_date")
-    stage = table.stage()
-    options = columns_job._options(settings, topic, batch)
-    written = [
-        write(Task(options, wanted, plan, str(stage.attempts), "snappy"))
-        for wanted in columns_job.ranges(topic, batch, 4)
-    ]
-    assert not any(one.problem or one.aside for one in written)
-    columns_job._take(written, stage)
-    found = compare(topic.name, batch, stage.data, stage.dead)
-    counts = {p: Landed(start=s.start, end=s.end, rows=found[p].rows) for p, s in batch.items()}
-    before = table.last.totals if table.last else {}
-
-    def make(files, dead_files, previous):
-        return Manifest(
-            binding=table.binding, batch=table.next_batch, first=table.next_batch,
-            previous=previous, committed_ms=time.time_ns() // 10**6,
-            schema=table.schema_version(), partitions={p: [one] for p, one in counts.items()},
-            files=files, dead_files=dead_files,
-            landed=land(table.last.landed if table.last else {}, batch), epochs={},
-            totals={p: before.get(p, Totals()).plus(one) for p, one in counts.items()},
-            date_column="event_date",
-        )  # fmt: skip
-
-    table.commit(stage, make)
+    lake, name = folder.parent.parent, folder.parent.name
+    catalog = load_catalog("stranger", type="sql", uri=f"sqlite:///{lake}/catalog.db")
+    return None, catalog.load_table(("lake", name + ("" if folder.name == "data" else "__dead")))
 
 
-def land_without_spark(sets):
-    """Open the only topic's table, and land the next `lake.batch_records` offsets."""
-    from ottla.pipelines.landing import asking
-    from ottla.pipelines.landing.spans import all_missing, plan
-    from ottla.pipelines.landing.table import Allowed, open_table
-
-    settings = read_sets(sets)
-    isolation, (name,) = settings.lake.isolation, settings.lake.topics
-    with asking.reached(settings.cluster, isolation) as cluster:
-        topic = asking.described(cluster, name)
-        held = asking.held(cluster, topic)
-    table = open_table(
-        Path(settings.lake.path) / name, topic, isolation, lambda: dict.fromkeys(held, 0),
-        Allowed(), table_format=settings.lake.format,
-    )  # fmt: skip
-    if not table.schema_version():
-        fields = [field.split() for field in SCHEMA.split(", ")]
-        table.write_schema(
-            json.dumps({"type": "struct", "fields": [
-                {"name": name, "type": kind, "nullable": True, "metadata": {}}
-                for name, kind in fields
-            ]})
-        )  # fmt: skip
-    missing = all_missing(held, table.last.landed if table.last else {})
-    land_batch(settings, topic, table, plan(missing, settings.lake.batch_records))
-    assert table.problems() == []
-    table.close()
+def files_of(folder):
+    """Return the paths of the files that the newest version names, by the table's library."""
+    delta, iceberg = _table(folder)
+    if delta is not None:
+        return [uri.removeprefix("file://") for uri in delta.file_uris()]
+    return [t.file.file_path.removeprefix("file://") for t in iceberg.scan().plan_files()]
 
 
-def by_pyarrow(folder):
-    """Return the rows below a folder, as a stranger sees them who globs it."""
-    from pyarrow import dataset
-
-    return (
-        dataset.dataset(str(folder), format="parquet", partitioning="hive").to_table().to_pylist()
-    )
+def by_library(folder):
+    """Return the rows of a table, read by delta-rs or pyiceberg."""
+    delta, iceberg = _table(folder)
+    found = delta.to_pyarrow_table() if delta is not None else iceberg.scan().to_arrow()
+    return found.to_pylist()
 
 
 def by_duckdb(folder):
-    """Return the rows below a folder, as DuckDB has them of the files alone."""
+    """Return the rows of the files that the newest version names, as DuckDB has them."""
     import duckdb
 
+    files = files_of(folder)
+    if not files:
+        return []
     with duckdb.connect() as reader:
         found = reader.execute(
-            f"SELECT * FROM read_parquet('{folder}/**/*.parquet', union_by_name = true)"
+            f"SELECT * FROM read_parquet({files}, union_by_name = true, hive_partitioning = true)"
         )
         names = [column[0] for column in found.description]
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
 def by_spark(spark, folder):
-    return [row.asDict() for row in spark.read.parquet(str(folder)).collect()]
+    """Return the same as Spark has them."""
+    files = files_of(folder)
+    if not files:
+        return []
+    reader = spark.read.option("mergeSchema", "true").option("basePath", str(folder))
+    return [row.asDict() for row in reader.parquet(*files).collect()]
 
 
 def places(rows):

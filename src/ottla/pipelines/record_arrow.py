@@ -49,6 +49,9 @@ TYPES: dict[str, pa.DataType] = {
 }
 """All columns, in the connector's order; `headers` is null for a record that has none."""
 
+EPOCH = "leaderEpoch"
+"""A column that the connector has not: the leader epoch in which a record was written."""
+
 COLUMNS = tuple(name for name in TYPES if name != "headers")
 """The connector's columns without its option includeHeaders."""
 
@@ -63,7 +66,7 @@ _LARGEST_MS = ((1 << 63) - 1) // 1000
 
 def arrow_schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
     """Return the schema of these columns, which Spark derives from the same types."""
-    return pa.schema([pa.field(name, TYPES[name]) for name in columns])
+    return pa.schema([pa.field(name, TYPES.get(name, pa.int32())) for name in columns])
 
 
 class ArrowDecoder:
@@ -258,6 +261,9 @@ class _Builder:
             elif name == "timestampType":
                 kinds = np.repeat([h.timestamp_type for h in batches], counts)
                 array = pa.array(chosen(kinds).astype(np.int32))
+            elif name == EPOCH:
+                epochs = np.repeat([h.partition_leader_epoch for h in batches], counts)
+                array = pa.array(chosen(epochs).astype(np.int32))
             elif name == "headers":
                 array = _headers(data, found.headers, keep, len(offsets))
             else:
@@ -282,13 +288,16 @@ class _Builder:
             "offset": [r.offset for r in kept],
             "timestamp": [1000 * max(-limit, min(r.timestamp, limit)) for r in kept],
             "timestampType": [header.timestamp_type] * len(kept),
+            EPOCH: [header.partition_leader_epoch] * len(kept),
             "headers": [
                 [{"key": as_java_reads(name), "value": v} for name, v in r.headers] or None
                 for r in kept
             ],
         }
         arrays = [
-            pa.array(plain[name], TYPES[name]) if name in plain else self._constant(name, len(kept))
+            pa.array(plain[name], TYPES.get(name, pa.int32()))
+            if name in plain
+            else self._constant(name, len(kept))
             for name in self._columns
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ottla.pipelines.landing import metrics as lake
+from ottla.pipelines.lake import metrics as lake
 from support.exported import exported
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"

@@ -23,7 +23,7 @@ from ottla.broker.quotas.client_quotas import (
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ConfigError
 from ottla.net.http_server import HttpRequest
-from ottla.pipelines.landing.metrics import HELP
+from ottla.pipelines.lake.metrics import HELP
 from ottla.wire.messages.cluster import MetadataRequest
 from ottla.wire.messages.topics import CreateTopicsRequest
 from ottla.zookeeper.session import SessionState

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from ottla.model.errors import ConfigError
-from ottla.pipelines.landing.avro_columns import AvroColumns
+from ottla.pipelines.lake.avro_columns import AvroColumns
 from ottla.wire.avro import MOST_DECIMAL_BYTES, Schema, read_schema, why_unbounded
 
 pytest.importorskip("pyspark")

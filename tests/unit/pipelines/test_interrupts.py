@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.pipelines import interrupts, job, lake, replay
-from ottla.pipelines.landing.landing import Landing
+from ottla.pipelines.lake.landing import Landing
 from ottla.pipelines.replaying.rounds import Rounds
 
 MOST_ROUNDS = 20
@@ -152,7 +152,7 @@ def test_a_batch_that_an_interrupt_cut_short_is_not_tried_again(monkeypatch):
     monkeypatch.setattr(Landing, "missing", lambda self, wanted: {0: ["a span"]})
     monkeypatch.setattr(Landing, "_lost", lambda self, todo: {})
     monkeypatch.setattr(Landing, "_land", land)
-    monkeypatch.setattr("ottla.pipelines.landing.landing.plan", lambda *_: {0: "a span"})
+    monkeypatch.setattr("ottla.pipelines.lake.landing.plan", lambda *_: {0: "a span"})
     landing = Landing.__new__(Landing)
     landing._settings = SimpleNamespace(lake=SimpleNamespace(batch_records=1))
     landing._patience_s = 60

@@ -6,7 +6,7 @@ from urllib.request import urlopen
 import pytest
 
 from ottla.model.errors import StartupError
-from ottla.pipelines.landing.metrics import Metrics
+from ottla.pipelines.lake.metrics import Metrics
 
 
 def test_figures_by_topic():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.pipelines import lake
+from ottla.pipelines.lake import command as lake
 from ottla.pipelines.landing.settings import parse_time
 
 GOOD = [
@@ -21,15 +21,23 @@ GOOD = [
         ('lake.topics=["a/b"]', "'a/b' is no name of a topic"),
         ('lake.topics=["..", "a"]', "'..' is no name of a topic"),
         ('lake.topics=["a", "a"]', "topics names one twice"),
-        ("lake.path=s3://bucket/lake", "needs a file system with an atomic rename"),
+        ("lake.pattern='('", "pattern '(': missing ), unterminated subpattern"),
         ("lake.start=yesterday", "'yesterday' is no time; write 2026-01-31T12:00:00"),
         ("lake.batch_records=0", "batch_records must be at least 1"),
-        ("lake.source=pulsar", "[lake.source]: Invalid enum value 'pulsar'"),
+        ("lake.format=parquet", "[lake.format]: Invalid enum value 'parquet'"),
+        ("lake.source=kafka", "[lake]: there is no setting `source`"),
         ("value.schema=", "[value]: format json needs a schema; --infer offers one"),
         ("value.schema=nosuch.ddl", "nosuch.ddl: No such file or directory"),
         ("value.format=avro", "format avro needs a schema: name an .avsc file"),
         ("value.format=raw", "format raw has no schema"),
-        ("layout.date_column=_x", "date_column '_x' is no name for a folder's column"),
+        ("value.schema=n long,", "schema: no schema: the name of a column expected, not 'the end'"),
+        ("value.schema=n nonsense", "schema: no schema: 'nonsense' is no type"),
+        ("value.schema=m map<int, int>", "column m: JSON has no map<int32, int32>"),
+        ("value.schema=kafka_offset long", "kafka_offset is called as one of the lake's own"),
+        ("layout.date_column=_x", "date_column '_x' is no name for a column"),
+        ("layout.date='date_add(day, 1)'", "write a column, to_date(column), or make_date("),
+        ("layout.date=to_date(n)", "layout.date 'to_date(n)': n is bigint"),
+        ("layout.date=to_date(day)", "layout.date 'to_date(day)': there is no column day"),
         ("lake.topic=t", "[lake]: there is no setting `topic`"),
         ("cluster.options={'security.protocol' = 'TLS'}", "security.protocol=TLS is not one of"),
         ("cluster.bootstrap_servers=nonsense", "bootstrap_servers: 'nonsense' is not an address"),
@@ -49,7 +57,7 @@ def test_one_line_and_nothing_made(tmp_path, monkeypatch, capsys, more, says):
 def test_files_of_what_is_no_table(tmp_path, capsys):
     arguments = [x for s in [*GOOD, f"lake.path={tmp_path}"] for x in ("--set", s)]
     assert lake.main([*arguments, "--files"]) == 1
-    assert "has no table.json: it is no table of this job" in capsys.readouterr().err
+    assert "no delta table of this job is there" in capsys.readouterr().err
 
 
 def test_times():

@@ -23,7 +23,7 @@ from ottla.cli import grammar
 from ottla.cli.declaring import parameters
 from ottla.cli.table import load
 from ottla.pipelines.config import Cluster, Spark
-from ottla.pipelines.landing.settings import Settings as LakeSettings
+from ottla.pipelines.lake.settings import Settings as LakeSettings
 from ottla.pipelines.replaying.settings import Settings as ReplaySettings
 
 PAGE = (Path(__file__).parents[3] / "docs/PIPELINES.md").read_text(encoding="utf-8")

@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from ottla.pipelines import lake, worker_daemon
+from ottla.pipelines import worker_daemon
+from ottla.pipelines.lake import command as lake
 
 pytestmark = pytest.mark.timeout(120)
 STARTS_A_THREAD = "import threading; threading.Thread(target=threading.Event().wait, daemon=True)"

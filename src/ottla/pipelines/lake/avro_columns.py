@@ -12,44 +12,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ottla.model.errors import ConfigError
-from ottla.pipelines.landing.json_columns import Taken
+from ottla.pipelines.lake.json_columns import Parsed
 from ottla.wire.avro import MOST_DECIMAL_BYTES, read_schema, why_unbounded
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-    from pyspark.sql.types import StructType
-
 HEADER = 5
-
-
-def decoded(schema: "StructType", path: Path, framing: str) -> "Column":
-    """Return the values as struct<v: array<the schema's struct>, error: string>."""
-    from pyspark.sql import functions as f
-    from pyspark.sql.types import (
-        ArrayType,
-        StringType,
-        StructField,
-        StructType,
-    )
-
-    result = StructType([StructField("v", ArrayType(schema)), StructField("error", StringType())])
-    columns = AvroColumns.of(schema, path, framing)
-
-    def decode(values: pa.Array) -> pa.Array:
-        rows, errors = columns.read(values)
-        wrapped = [None if row is None else [row] for row in rows]
-        return pa.StructArray.from_arrays(
-            [pa.array(wrapped, pa.list_(columns.kind)), pa.array(errors, pa.string())],
-            ["v", "error"],
-        )
-
-    return f.arrow_udf(decode, result)(f.col("value"))
+MISREAD = "no Avro record of the schema"
 
 
 @dataclass(frozen=True)
@@ -66,9 +39,7 @@ class AvroColumns:
     refused: Mapping[int | None, str]
 
     @classmethod
-    def of(cls, schema: "StructType", path: Path, framing: str) -> "AvroColumns":
-        from pyspark.sql.pandas.types import to_arrow_type  # no public way
-
+    def of(cls, schema: pa.Schema, path: Path, framing: str) -> "AvroColumns":
         own = read_schema(path)
         if reason := why_unbounded(own):
             raise ConfigError(f"{path}: {reason}: its values have no bound")
@@ -81,7 +52,7 @@ class AvroColumns:
                     schemas[int(file.stem)] = found.parsed
                     if reason := why_unbounded(found):
                         refused[int(file.stem)] = f"{file.name}: {reason}"
-        return cls(to_arrow_type(schema, timezone="UTC"), schemas, framing, refused)
+        return cls(pa.struct(list(schema)), schemas, framing, refused)
 
     def read(self, values: pa.Array) -> tuple[list[dict[str, Any] | None], list[str | None]]:
         """Return the rows, and why there is none; neither for a value that is null."""
@@ -99,12 +70,13 @@ class AvroColumns:
             errors.append(error)
         return rows, errors
 
-    def parse(self, values: pa.Array) -> tuple[list[pa.RecordBatch], Taken]:
-        """Return the columns of the values that decode, in order, and which these are."""
+    def parse(self, values: pa.Array) -> Parsed:
+        """Return the columns of the values that decode, and why each other does not."""
         rows, errors = self.read(values)
         taken = np.array([error is None for error in errors], bool)
         found = pa.array([row or {} for row, ok in zip(rows, taken, strict=True) if ok], self.kind)
-        return [pa.RecordBatch.from_struct_array(found)], taken
+        reasons = [(MISREAD, error) for error in errors if error is not None]
+        return Parsed([pa.RecordBatch.from_struct_array(found)], taken, reasons)
 
     def _reader(self) -> Callable[[bytes], dict[str, Any]]:
         """Return what decodes one value into the table's schema."""
