@@ -19,9 +19,9 @@ from ottla.model.errors import ConfigError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import LATEST
 from ottla.pipelines.config import read_config
-from ottla.pipelines.replaying import progress
+from ottla.pipelines.sink import progress
 from ottla.pipelines.replaying.copying import producer_of, transactional_id
-from ottla.pipelines.replaying.progress import PROGRESS, Progress
+from ottla.pipelines.sink.progress import PROGRESS, Progress
 from ottla.pipelines.replaying.rounds import Rounds
 from ottla.pipelines.replaying.settings import Settings
 from ottla.pipelines.source.cluster import Cluster

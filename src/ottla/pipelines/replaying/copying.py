@@ -23,7 +23,7 @@ from ottla.model.errors import (
     UnknownTopicError,
 )
 from ottla.model.ids import TopicPartition
-from ottla.pipelines.replaying import origins, progress
+from ottla.pipelines.replaying import origins
 from ottla.pipelines.replaying.encoding import (
     Lane,
     RawRecord,
@@ -32,7 +32,8 @@ from ottla.pipelines.replaying.encoding import (
     raw_records,
 )
 from ottla.pipelines.replaying.plan import PartitionMap
-from ottla.pipelines.replaying.progress import PROGRESS, Progress
+from ottla.pipelines.sink import progress
+from ottla.pipelines.sink.progress import PROGRESS, Progress
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.fetching import PartitionFetcher
 from ottla.pipelines.source.options import SourceOptions

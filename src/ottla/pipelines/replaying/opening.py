@@ -18,10 +18,10 @@ from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines import config
 from ottla.pipelines.landing import asking
 from ottla.pipelines.landing.settings import parse_time
-from ottla.pipelines.replaying import progress
 from ottla.pipelines.replaying.copying import producer_of, transactional_id
-from ottla.pipelines.replaying.progress import Binding, Checked, Progress
 from ottla.pipelines.replaying.settings import SPECIAL, Place, Replay
+from ottla.pipelines.sink import progress
+from ottla.pipelines.sink.progress import Binding, Checked, Progress
 from ottla.pipelines.source.cluster import Cluster, Topic
 from ottla.pipelines.source.options import READ_COMMITTED, SourceOptions, parse_options
 from ottla.pipelines.source.planning import edges

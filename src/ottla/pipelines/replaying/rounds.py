@@ -25,7 +25,6 @@ from ottla.pipelines.replaying import (
     offset_map,
     opening,
     origins,
-    progress,
     rows,
 )
 from ottla.pipelines.replaying.checking import Compared, Outcome, Side
@@ -33,8 +32,9 @@ from ottla.pipelines.replaying.comparing import Run
 from ottla.pipelines.replaying.copying import Done, Task
 from ottla.pipelines.replaying.opening import Found, Opening, Standing
 from ottla.pipelines.replaying.plan import PartitionMap, mapped, next_round
-from ottla.pipelines.replaying.progress import Checked
 from ottla.pipelines.replaying.settings import Settings
+from ottla.pipelines.sink import progress
+from ottla.pipelines.sink.progress import Checked
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.planning import edges
 from ottla.pipelines.source.ranges import OffsetRange

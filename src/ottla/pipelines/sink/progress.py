@@ -19,11 +19,11 @@ from ottla.client.transactional_producer import TIMEOUT_MS, Encoded
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.protocol import EARLIEST, LATEST
-from ottla.pipelines.replaying.encoding import Lane, RawRecord, encoded_body
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.fetching import PartitionFetcher
 from ottla.pipelines.source.ranges import OffsetRange
 from ottla.wire.aborted import Aborted
+from ottla.wire.record_check import varint
 from ottla.wire.records import iter_batches, iter_records
 
 T = TypeVar("T")
@@ -79,11 +79,10 @@ def topic_of(job: str) -> str:
 
 def encoded(key: bytes, value: msgspec.Struct) -> Encoded:
     """Return a batch of one record."""
-    lane = Lane()
     now_ms = time.time_ns() // 1_000_000
-    body = encoded_body(key, msgspec.json.encode(value))
-    lane.append(RawRecord(-1, now_ms, key, body, 0, b""), None)
-    return lane.taken()
+    data = msgspec.json.encode(value)
+    body = b"".join((b"\0\0\0", varint(len(key)), key, varint(len(data)), data, b"\0"))
+    return Encoded(bytearray(varint(len(body)) + body), 1, now_ms, now_ms)
 
 
 def decoded(found: Mapping[bytes, tuple[bytes, int]], key: bytes, kind: type[T]) -> T | None:
