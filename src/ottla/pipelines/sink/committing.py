@@ -243,12 +243,12 @@ class Committer:
         return newest_decision(self._cluster, self.plan.prefix)
 
 
-def newest_decision(cluster: Cluster, prefix: str) -> Decision | None:
-    """Return the last decision of a prefix; None if there is none."""
+def newest_decision(cluster: Cluster, prefix: str, *, wait: bool = True) -> Decision | None:
+    """Return the last decision of a prefix; None if there is none. `wait` for one in the making."""
     tp = TopicPartition(prefix, 0)
     end = cluster.offsets({tp: LATEST})[tp].offset
     for start in (max(0, end - TAIL), 0):
-        found = progress.newest(cluster, tp, start)
+        found = progress.newest(cluster, tp, start, wait=wait)
         if KEY in found:
             return progress.decoded(found, KEY, Decision)
     return None
