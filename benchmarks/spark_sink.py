@@ -1,10 +1,10 @@
 """How fast Spark writes a topic: its own Kafka sink beside format("ottla"), in turn.
 
-    python benchmarks/spark_sink.py [--rows N] [--rounds N] [--master local[2]] [--kafka] [--json FILE]
+    python benchmarks/spark_sink.py [--rows N] [--rounds N] [--keys] [--kafka] [--json FILE]
 
-One broker (ours, or Apache Kafka with --kafka), four partitions, rows of 100 bytes from a table in
-Spark's memory. Spark's sink is at-least-once; ours is exactly-once, and once more at-least-once. The
-best round of each counts; the rows of each are counted in the topic.
+One broker (ours, or Apache Kafka with --kafka), four partitions, rows of 100 bytes from a table
+in Spark's memory. Spark's sink is at-least-once; ours is exactly-once, and once more
+at-least-once. The best round of each counts; the rows of each are counted in the topic.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Spark: a stream of orders, added up by windows of time, from a topic into another.
 
-`format("ottla")` is the source and the sink. Each result stands in the topic once for consumers with
-`isolation.level=read_committed`, also if the job is killed and started again.
+`format("ottla")` is the source and the sink. Each result stands in the topic once for consumers
+with `isolation.level=read_committed`, also if the job is killed and started again.
 """
 
 import json

@@ -355,3 +355,13 @@ def test_a_stream_goes_on_where_it_was(cluster, spark, tmp_path):
          topic=source)  # fmt: skip
     run()
     assert values_of(cluster, topic) == Counter(f"copy of {n}" for n in range(600))
+
+
+@pytest.mark.alone
+def test_a_driver_that_is_killed_doubles_and_loses_nothing(tmp_path):
+    from proofs.sink_proof import SETTINGS, proof
+
+    with OttlaCluster(tmp_path / "cluster", brokers=3, **SETTINGS) as brokers:
+        facts, counted = proof(brokers, tmp_path, 20_000, drivers=1, brokers=())
+    assert len(facts) == 1
+    assert counted == {"records": 20_000, "lost": 0, "doubled": 0, "foreign": 0}

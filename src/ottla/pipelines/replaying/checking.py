@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.pipelines.replaying.rows import Spans
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, Row
 
 MISSING, DOUBLED, DIFFERS, FOREIGN = "missing", "doubled", "differs", "not of this copy"
 MOST_FINDINGS = 100
@@ -51,13 +51,12 @@ def compare(wanted: "DataFrame", there: "DataFrame", spans: Spans) -> Outcome:
         more = wrong.count() - len(told) if len(told) == MOST_FINDINGS else 0
     finally:
         found.unpersist()
-    lines = [_line(*row, spans) for row in told]
+    lines = [_line(row, spans) for row in told]
     return Outcome(copied, lines + ([f"and {more} more records"] if more else []))
 
 
-def _line(
-    partition: int, offset: int, wanted: int, times: int, _differs: bool, places: list, spans: Spans
-) -> str:
+def _line(row: "Row", spans: Spans) -> str:
+    partition, offset, wanted, times, _, places = row
     kind = DIFFERS
     if not times:
         kind = MISSING

@@ -1,4 +1,4 @@
-"""What a job is bound to and how far it got: the note of the sink's decisions in `ottla-replay.JOB`.
+"""What a job is bound to and how far it got: a note with the decisions in `ottla-replay.JOB`.
 
 Invariants: what does not fit is refused before anything changes; a round's note is committed with
 its records, or not at all.
@@ -146,9 +146,9 @@ class Store:
 
     def open(self) -> State | None:
         """Shut out earlier runs, and complete what they had decided."""
-        plan = self._committer().open()
-        self.lost = bool(plan.lost)
-        return self._taken(plan.last)
+        committer = self._committer()
+        self.lost = bool(committer.open().lost)
+        return self._taken(committer.last)
 
     def read(self) -> State | None:
         """Read what the newest round has left."""
@@ -157,15 +157,13 @@ class Store:
     def keep(self, state: State) -> None:
         """Keep a state that comes with no records."""
         committer = self._committer(msgspec.json.encode(state).decode())
-        plan = committer.open()
-        last = self._taken(plan.last)
-        if last is not None and last.run not in (state.run, self._known_run):
+        known = self.batch
+        committer.open()
+        self._taken(committer.last)
+        if self.batch != known:
             raise OttlaError(f"another run of job {self._replay.name} has begun; this one ends")
         committer.commit("", self.batch + 1, [])
         self.batch, self.state, self.rows = self.batch + 1, state, 0
-        self._known_run = state.run
-
-    _known_run = ""
 
     def jobs_into(self, target: str) -> list[str]:
         """Return the names of other jobs that are bound to a target."""
@@ -191,7 +189,6 @@ class Store:
         self.batch = decision.batch
         self.rows = sum(one.rows for one in decision.tasks)
         self.state = msgspec.json.decode(decision.note, type=State)
-        self._known_run = self.state.run
         return self.state
 
 
@@ -241,7 +238,7 @@ def refuse_new(replay: Replay, source: Found, target: Found, store: Store) -> No
 
 
 def refuse_missing(replay: Replay, source: Found, target: Found) -> dict[int, int] | None:
-    """Return the target's partition for each of the source's; None: by key. ConfigError if unfit."""
+    """Return the target's partition for each of the source; None: by key. ConfigError if unfit."""
     sources, targets = source.topic.partitions, target.topic.partitions
     if replay.partitions == "key":
         return None

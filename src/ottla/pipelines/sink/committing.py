@@ -23,7 +23,7 @@ import msgspec
 
 from ottla.client.transactional_producer import TransactionalProducer
 from ottla.client.transactions import describe, list_transactions
-from ottla.model.errors import ConfigError, OttlaError, ProducerFencedError
+from ottla.model.errors import ConfigError, ErrorCode, OttlaError, ProducerFencedError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import LATEST
 from ottla.pipelines.sink import progress
@@ -67,7 +67,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 class Plan:
     """What was found when a write was planned; goes to its tasks and comes back by them.
 
-    `driver`: who may decide. `lost`: what of the last decision has to be written again, by task.
+    `driver`: who may decide. `last`: the last decision, without its tasks and note. `lost`: what of
+    it has to be written again, by task.
     """
 
     prefix: str
@@ -89,8 +90,11 @@ class Plan:
 
 
 def transactional_id(prefix: str, task: int, attempt: int) -> str:
-    """Return the id of an attempt: two that run at once are not in each other's way."""
-    return f"{prefix}-{task}-{attempt}"
+    """Return the id of an attempt: two that run at once are not in each other's way.
+
+    No prefix has a slash, so no id is another prefix's.
+    """
+    return f"{prefix}/{task}/{attempt}"
 
 
 def producer_of(cluster: Cluster, options: SinkOptions, name: str) -> TransactionalProducer:
@@ -112,6 +116,8 @@ class Committer:
         self._cluster = cluster
         self._options = options
         self.plan = plan
+        self.last: Decision | None = None
+        """The decision that `open` has found."""
         self._driver = producer_of(cluster, options, plan.prefix)
         self._decisions = TopicPartition(plan.prefix, 0)
 
@@ -127,7 +133,9 @@ class Committer:
                 self._write(msgspec.structs.replace(last, finished=True))
                 self._cluster.run(self._driver.open())  # its sequence numbers begin at 0 again
         self.clear()
-        self.plan = Plan(prefix, self._driver.identity, last, lost)
+        self.last = last
+        brief = None if last is None else msgspec.structs.replace(last, tasks=[], note="")
+        self.plan = Plan(prefix, self._driver.identity, brief, lost)
         return self.plan
 
     def commit(self, query: str, batch: int | None, prepared: Sequence[Prepared]) -> None:
@@ -165,7 +173,7 @@ class Committer:
 
     def clear(self) -> None:
         """Abort the transactions of attempts that nobody will commit: readers wait for them."""
-        prefix = self.plan.prefix + "-"
+        prefix = self.plan.prefix + "/"
         found = self._cluster.run(list_transactions(self._cluster.client, [ONGOING], []))
         names = [one.transactional_id for one in found if one.transactional_id.startswith(prefix)]
         producers = [producer_of(self._cluster, self._options, name) for name in names]
@@ -202,7 +210,12 @@ class Committer:
 
         async def is_open(one: Prepared) -> Prepared | None:
             name = transactional_id(self.plan.prefix, one.task, one.attempt)
-            found = await describe(self._cluster.client, name)
+            try:
+                found = await describe(self._cluster.client, name)
+            except OttlaError as error:
+                if error.code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                    raise
+                return one
             same = (found.producer_id, found.producer_epoch) == one.identity
             return None if same and found.state == ONGOING else one
 
