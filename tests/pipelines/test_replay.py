@@ -495,7 +495,7 @@ def test_whoever_is_killed_each_record_stands_once(cluster, spark, tmp_path, wat
     topic, to = create(cluster, "killed"), create(cluster, "killed-copy")
     folder = tmp_path / "map"
     sets = settings_of(cluster.bootstrap, cluster.bootstrap, topic, to, job="killed",
-                       offset_map=str(folder), transaction_records=100)  # fmt: skip
+                       offset_map=str(folder), batch_records=1_000)  # fmt: skip
     eye = watch(cluster.bootstrap, to, "killed")
     sent = 0
 
@@ -549,7 +549,7 @@ def test_a_leader_that_is_killed_costs_nothing(cluster, spark, watch):
     topic, to = create(cluster, "led"), create(cluster, "led-copy")
     send(cluster, topic, 0, COUNT)
     sets = settings_of(cluster.bootstrap, cluster.bootstrap, topic, to, job="led",
-                       transaction_records=100)  # fmt: skip
+                       batch_records=1_000)  # fmt: skip
     eye = watch(cluster.bootstrap, to, "led")
     leader = leader_of(cluster, to)
     try:

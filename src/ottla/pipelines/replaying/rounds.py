@@ -111,11 +111,11 @@ class Rounds:
             self._target = state.created(self._to, replay, self.source)
             self._map = state.refuse_missing(replay, self.source, self._target)
         starts = state.places(self._from, self.source, replay.start, "start")
-        target_ends = self._target_ends()
-        known = self._store.open()
+        known = self._store.open()  # also ends what a run that was killed has left open
         if folder is not None:
             offset_map.open_folder(folder, *owner, self._target.id_text)
         if known is None:
+            target_ends = self._target_ends()
             known = State(
                 run=self._run, source=self.source.name, target=self._target.name,
                 copies=replay.copies, starts=starts, before=starts, next=starts, checks=0,
@@ -217,13 +217,9 @@ class Rounds:
 
     def _upto(self, ends: Mapping[int, int]) -> dict[int, int]:
         """Return where the next round ends: about `batch_records` offsets, shared by what waits."""
-        replay, name = self._replay, self._replay.topic
-        starts = {TopicPartition(name, p): at for p, at in self.nexts.items()}
+        starts = {TopicPartition(self._replay.topic, p): at for p, at in self.nexts.items()}
         last = {tp: max(at, ends.get(tp.partition, 0)) for tp, at in starts.items()}
-        most = replay.batch_records
-        if replay.transaction_records is not None:
-            most = min(most, replay.transaction_records * len(starts))
-        return _by_partition(limited(starts, last, most))
+        return _by_partition(limited(starts, last, self._replay.batch_records))
 
     def _again(self, known: State) -> None:
         """Write what brokers had aborted of the newest round after it was decided."""

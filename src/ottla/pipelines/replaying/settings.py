@@ -47,7 +47,6 @@ class Replay(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
     offset_map: str | None = None
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "lz4"
     batch_records: int = 1_000_000
-    transaction_records: int | None = None
     poll_seconds: float = 1.0
 
     def __post_init__(self) -> None:
@@ -73,8 +72,8 @@ class Replay(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
             _offsets("partitions", self.partitions)
         elif self.partitions not in ("same", "key"):
             raise ValueError('partitions: write "same", "key" or a table such as {"0" = 3}')
-        if min(self.batch_records, self.transaction_records or 1) < 1:
-            raise ValueError("batch_records and transaction_records must be at least 1")
+        if self.batch_records < 1:
+            raise ValueError("batch_records must be at least 1")
         if self.poll_seconds <= 0:
             raise ValueError("poll_seconds must be above 0")
 

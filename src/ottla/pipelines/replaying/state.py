@@ -5,6 +5,7 @@ its records, or not at all.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -86,9 +87,11 @@ def target_of(cluster: Cluster, replay: Replay) -> Found | None:
         if replay.create:
             return None
         raise ConfigError(f"target: {error}; create it, or set replay.create = true") from None
-    given = cluster.run(
-        configs.settings(cluster.client, configs.TOPIC, replay.target, [TIME_SETTING])
-    )
+    given = []
+    with suppress(OttlaError):  # without the right to ask, the check will tell
+        given = cluster.run(
+            configs.settings(cluster.client, configs.TOPIC, replay.target, [TIME_SETTING])
+        )
     if given and given[0].value == "LogAppendTime":
         raise ConfigError(
             f"topic {replay.target} sets timestamps itself, so those of the records would be lost: "
