@@ -1,5 +1,5 @@
 # The two commands for a newcomer: `make demo` and `make test`. Both set everything up first.
-.PHONY: demo test check quick setup docs package bench-quick bench-failover bench-crash kill-proof secured-kill-proof crash-proof controller-kill-proof transaction-proof lake-proof replay-proof fault-proof hostile-proof command-line-proof fuzz auth-fuzz clean help
+.PHONY: demo test check quick setup docs package bench-quick bench-failover bench-crash kill-proof secured-kill-proof crash-proof controller-kill-proof transaction-proof lake-proof replay-proof sink-proof fault-proof hostile-proof command-line-proof fuzz auth-fuzz clean help
 
 help:
 	@echo "make demo         three brokers, two kills, 336,776 flights, into Spark"
@@ -18,6 +18,7 @@ help:
 	@echo "make transaction-proof   consume, transform, produce exactly once through kills"
 	@echo "make lake-proof   drivers and leaders killed amid the lake job's batches"
 	@echo "make replay-proof drivers and leaders killed amid the replay job's transactions"
+	@echo "make sink-proof   drivers, an executor and brokers killed while Spark writes a topic"
 	@echo "make fuzz         an hour of damaged requests, batches, answers and files, guided by coverage"
 	@echo "make auth-fuzz    an hour of frames in any order, whole, damaged and replayed, at SASL's states"
 	@echo "make hostile-proof  bombs, trickles, idle and greedy clients against a broker with few resources"
@@ -80,6 +81,11 @@ lake-proof: setup
 
 replay-proof: setup
 	scripts/run python tests/proofs/replay_proof.py --rounds 8
+
+sink-proof: setup
+	scripts/run scripts/kafka-jars 4.4.0
+	scripts/run python tests/proofs/sink_proof.py --records 300000
+	scripts/run python tests/proofs/sink_proof.py --records 300000 --kafka 4.4
 
 fault-proof: setup
 	scripts/run python tests/proofs/fault_proof.py

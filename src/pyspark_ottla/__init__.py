@@ -4,8 +4,8 @@ Nothing has to be registered; executors need the same package. PySpark:
 `lookup_data_sources`.
 """
 
-from ottla.pipelines.source.data_source import TopicSource
+from ottla.pipelines.sink.data_source import TopicFormat
 
 
-class DefaultSource(TopicSource):
+class DefaultSource(TopicFormat):
     """What Spark takes from this package."""

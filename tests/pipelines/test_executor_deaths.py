@@ -147,7 +147,7 @@ def test_replay(spark, cluster, rows):
     Produced(cluster.bootstrap, topic).send(numbered(0, COUNT), **SMALL)
     filtered = {"filter": "offset >= 0"} if rows else {}
     sets = replayed.settings_of(cluster.bootstrap, cluster.bootstrap, topic, to,
-                                transaction_records=50, **filtered)  # fmt: skip
+                                batch_records=1_500, **filtered)  # fmt: skip
 
     consumer = Consumer(named(cluster.bootstrap, {"group_id": "witness"}))
 

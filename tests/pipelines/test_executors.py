@@ -152,7 +152,7 @@ def test_replay_of_bytes_and_mirror_of_rows(spark, cluster, produced, name):
     rows = {"filter": "offset % 2 = 0"} if name == replay.MIRROR else {}
     sets = replayed.settings_of(
         cluster.bootstrap, cluster.bootstrap, produced.topic, name, create=True, offset_map="map",
-        transaction_records=50, **rows,
+        batch_records=500, **rows,
     )  # fmt: skip
     once = ["--once"] if name == replay.MIRROR else []
     done = replayed.run_here(spark, sets, "--verify", *once, name=name)

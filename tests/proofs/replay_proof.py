@@ -131,7 +131,7 @@ def main() -> int:
             create(cluster, TARGET)
             sets = settings_of(
                 cluster.bootstrap, cluster.bootstrap, SOURCE, TARGET,
-                transaction_records=100, offset_map=str(folder),
+                batch_records=1_000, offset_map=str(folder),
             )  # fmt: skip
             while done < args.rounds and time.monotonic() < until_s:
                 send(cluster, sent, args.records)

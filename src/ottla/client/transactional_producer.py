@@ -61,9 +61,17 @@ class TransactionalProducer:
         *,
         patience_s: float,
         request_timeout_s: float,
+        timeout_ms: int = TIMEOUT_MS,
+        any_time: bool = False,
     ) -> None:
-        """`patience_s`: how long anything is tried again without a success."""
+        """`patience_s`: how long anything is tried again without a success.
+
+        Brokers abort a transaction that is open for longer than `timeout_ms`. `any_time`: topics
+        may set the records' timestamps themselves.
+        """
         self.transactional_id = transactional_id
+        self._timeout_ms = timeout_ms
+        self._any_time = any_time
         self._client = client
         self._codec = codec
         self._patience_s = patience_s
@@ -79,13 +87,22 @@ class TransactionalProducer:
         response = await self._coordinated(
             InitProducerIdRequest(
                 transactional_id=self.transactional_id,
-                transaction_timeout_ms=TIMEOUT_MS,
+                transaction_timeout_ms=self._timeout_ms,
                 producer_id=NO_PRODUCER_ID,
                 producer_epoch=NO_PRODUCER_EPOCH,
             ),
         )
         self._sequences = Sequences(response.producer_id, response.producer_epoch)
         self._added.clear()
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Return the producer id and its epoch, by which `resume` continues elsewhere."""
+        return self._sequences.producer_id, self._sequences.producer_epoch
+
+    def resume(self, identity: tuple[int, int]) -> None:
+        """Continue as the producer that another process opened and wrote nothing more with."""
+        self._sequences = Sequences(*identity)
 
     async def add(self, partitions: Sequence[TopicPartition]) -> None:
         """Tell the coordinator which partitions the transaction writes to."""
@@ -132,13 +149,21 @@ class TransactionalProducer:
 
     async def commit(self) -> None:
         """End the transaction: all of it is there for readers with read_committed, or nothing."""
-        if not self._added:
-            return
+        if self._added:
+            await self.end(committed=True)
+
+    async def abort(self) -> None:
+        """End the transaction, if there is one, as if it had not been."""
+        if self._added:
+            await self.end(committed=False)
+
+    async def end(self, *, committed: bool) -> None:
+        """Commit or abort, whichever process wrote; the same end may be asked for again."""
         request = EndTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self._sequences.producer_id,
             producer_epoch=self._sequences.producer_epoch,
-            committed=True,
+            committed=committed,
         )
         await self._coordinated(request)
         self._added.clear()
@@ -154,7 +179,7 @@ class TransactionalProducer:
             timeout_s=self._request_timeout_s,
         )
         # Of a batch that it has already, a broker tells the batch's own time here: so Kafka.
-        if found.log_append_time_ms not in {NO_TIMESTAMP, max_timestamp}:
+        if not self._any_time and found.log_append_time_ms not in {NO_TIMESTAMP, max_timestamp}:
             raise ConfigError(
                 f"topic {tp.topic} sets timestamps itself, so those of the records would be lost: "
                 "set message.timestamp.type=CreateTime on it"

@@ -39,10 +39,6 @@ class Options(job.Options):
     accept: Annotated[
         bool, Option("--accept", help="Report what the check finds wrong once, and continue")
     ] = False
-    duplicates: Annotated[
-        bool,
-        Option("--duplicates", help="Copy nothing; list records of the target that share a source"),
-    ] = False
     translate_group: Annotated[
         str | None,
         Option(
@@ -78,23 +74,18 @@ def run(options: Options, spark: "SparkSession | None" = None, name: str = REPLA
     from ottla.pipelines.replaying.rounds import Rounds
 
     settings = read_config(options.config, options.sets, Settings)
-    job.at_most_one(duplicates=options.duplicates, translate_group=options.translate_group)
     if options.apply and not options.translate_group:
         raise ConfigError("--apply goes with --translate-group")
-    if name == MIRROR and settings.replay.deduplicate:
-        raise ConfigError("replay.deduplicate looks at a range with an end: use replay, not mirror")
     if options.translate_group:
         return _translate(settings, options)
     own = spark is None
     with Rounds(settings) as rounds:
-        rounds.reach(only_look=options.duplicates)
+        rounds.reach()
         spark = spark or start_session(
             f"{name} {settings.replay.name}", job.wanted_of(options), settings.spark
         )
         rounds.spark = spark
         try:
-            if options.duplicates:
-                return _duplicates(rounds)
             return _copied(rounds, options, name)
         finally:
             if own:
@@ -135,18 +126,11 @@ def _copied(rounds: "Rounds", options: Options, name: str) -> int:
     return job.EXIT_FAILED if wrong else job.EXIT_OK
 
 
-def _duplicates(rounds: "Rounds") -> int:
-    """Print records of the target that came from one record; they have one origin."""
-    found = rounds.duplicates()
-    sys.stdout.write(json.dumps({"to": rounds.target.name, "duplicates": found}) + "\n")
-    return job.EXIT_FAILED if found else job.EXIT_OK
-
-
 def _translate(settings: Settings, options: Options) -> int:
     """Print where a group goes on in the target; with --apply commit it there."""
     from ottla.client import group_resets, groups
     from ottla.model.ids import TopicPartition
-    from ottla.pipelines.replaying import opening
+    from ottla.pipelines.replaying import state
     from ottla.pipelines.replaying.translating import Run, translated
     from ottla.pipelines.source.cluster import Cluster
 
@@ -155,13 +139,13 @@ def _translate(settings: Settings, options: Options) -> int:
     if replay.offset_map is None:
         raise ConfigError("--translate-group needs replay.offset_map")
     with (
-        Cluster(opening.options_of(settings.source, replay.topic)) as source_cluster,
+        Cluster(state.options_of(settings.source, replay.topic)) as source_cluster,
         Cluster(
-            opening.options_of(settings.target or settings.source, replay.target)
+            state.options_of(settings.target or settings.source, replay.target)
         ) as target_cluster,
     ):
-        source = opening.found_of(source_cluster, replay.topic)
-        target = opening.found_of(target_cluster, replay.target)
+        source = state.found_of(source_cluster, replay.topic)
+        target = state.found_of(target_cluster, replay.target)
         folder = Path(replay.offset_map)
         offset_map.open_folder(folder, replay.name, source.name, target.id_text)
         partitions = list(source.topic.partitions)

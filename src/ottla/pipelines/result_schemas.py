@@ -43,21 +43,13 @@ def by_name(value: Schema) -> Schema:
 
 
 _COPIED = an_object(
-    job=TEXT, **{"from": TEXT}, to=TEXT, records=NUMBER, looped=NUMBER, duplicates_dropped=NUMBER,
-    rounds=NUMBER, records_per_s=NUMBER, checked=NUMBER, gaps=NUMBER, unchecked_offsets=NUMBER,
+    job=TEXT, **{"from": TEXT}, to=TEXT, records=NUMBER, looped=NUMBER, rounds=NUMBER,
+    records_per_s=NUMBER, checked=NUMBER, gaps=NUMBER, unchecked_offsets=NUMBER,
     next=by_name(NUMBER), total=NUMBER, exactly_once=FLAG,
 )  # fmt: skip
 _REPLAY: Schema = {
     "anyOf": [
         _COPIED,
-        an_object(
-            to=TEXT,
-            duplicates=many(
-                an_object(
-                    source=TEXT, partition=NUMBER, offset=NUMBER, times=NUMBER, places=many(NUMBERS)
-                )
-            ),
-        ),
         an_object(
             group=TEXT, **{"from": by_name(NUMBER)}, to=by_name(NUMBER), without_commit=NUMBERS,
             applied=FLAG,

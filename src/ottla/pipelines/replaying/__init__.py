@@ -1,5 +1,5 @@
-"""The job `replay`, and `mirror`, its continuous form: records of one topic to another, once each.
+"""The jobs `replay` and `mirror`: a topic into another by source and sink of `format("ottla")`.
 
-`origins` names where a record came from, `transactions` writes, `progress` keeps how far a job got,
-`copying` is a task, `checking` reads both topics again.
+`state` is what a job keeps on the target's cluster, `rows` says what is copied, `rounds` copies and
+checks, `checking` compares both topics, `offset_map` and `translating` say where records went.
 """

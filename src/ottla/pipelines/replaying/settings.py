@@ -4,7 +4,9 @@ Invariants: a value that makes no sense is refused in one line, before anything 
 cluster.
 """
 
+import json
 import re
+from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
@@ -12,8 +14,6 @@ import msgspec
 from ottla.model.ids import topic_name_problem
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines.config import Cluster, Spark
-from ottla.pipelines.landing.settings import parse_time
-from ottla.wire.compression import CODEC_NAMES
 
 Place = str | dict[str, int]
 """Where a range starts or ends: "earliest", "latest", a time, or offsets by partition."""
@@ -41,14 +41,12 @@ class Replay(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
     filter: str | None = None
     transform: dict[str, str] = {}
     partitions: str | dict[str, int] = "same"
-    deduplicate: bool = False
     create: bool = False
     shared: bool = False
     check: bool = True
     offset_map: str | None = None
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "lz4"
     batch_records: int = 1_000_000
-    transaction_records: int = 10_000
     poll_seconds: float = 1.0
 
     def __post_init__(self) -> None:
@@ -74,8 +72,8 @@ class Replay(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
             _offsets("partitions", self.partitions)
         elif self.partitions not in ("same", "key"):
             raise ValueError('partitions: write "same", "key" or a table such as {"0" = 3}')
-        if min(self.batch_records, self.transaction_records) < 1:
-            raise ValueError("batch_records and transaction_records must be at least 1")
+        if self.batch_records < 1:
+            raise ValueError("batch_records must be at least 1")
         if self.poll_seconds <= 0:
             raise ValueError("poll_seconds must be above 0")
 
@@ -88,13 +86,14 @@ class Replay(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
         return self.job or f"{self.topic}-to-{self.target}"[:LONGEST_JOB]
 
     @property
-    def codec(self) -> int:
-        return CODEC_NAMES.index(self.compression)
-
-    @property
-    def plain(self) -> bool:
-        """Whether all records are copied as they are, so that Spark's rows are not needed."""
-        return self.filter is None and not self.transform
+    def copies(self) -> dict[str, str]:
+        """Return the settings that decide what is copied; a job keeps them."""
+        return {
+            "start": json.dumps(self.start, sort_keys=True),
+            "filter": self.filter or "",
+            "transform": json.dumps(self.transform, sort_keys=True),
+            "partitions": json.dumps(self.partitions, sort_keys=True),
+        }
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -104,6 +103,15 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
     target: Cluster | None = None
     replay: Replay
     spark: Spark = Spark()
+
+
+def parse_time(text: str) -> int:
+    """Return a time in ISO 8601 as milliseconds since 1970; without a zone it is UTC."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no time; write 2026-01-31T12:00:00") from None
+    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _offsets(name: str, found: dict[str, int]) -> None:

@@ -43,11 +43,3 @@ def translated(runs: Iterable[Run], committed: Mapping[int, int]) -> dict[int, i
         offset = first.get(key, end)
         found[key[1]] = min(found.get(key[1], offset), offset)
     return found
-
-
-def offset_of(runs: Iterable[Run], partition: int, offset: int) -> tuple[int, int] | None:
-    """Return the target's partition and offset of one record; None if it was not copied."""
-    for run in runs:
-        if run.source_partition == partition and run.source_first <= offset <= run.source_last:
-            return run.target_partition, run.target_first + offset - run.source_first
-    return None

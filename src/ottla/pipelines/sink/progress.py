@@ -1,11 +1,8 @@
-"""How far a job got: a compacted topic on the target's cluster, written in the same transactions.
+"""A topic that keeps how far a writer got: compacted, one key, read as a whole or from its end.
 
-The topic is `ottla-replay.JOB`. Partition 0 has what the driver keeps: under the key `job` what the
-job is bound to, under `checked` up to where both topics were compared. Partition P + 1 has, under
-`progress`, the next offset of the source's partition P, so that a reader of it waits for no other
-task's transaction. Invariants: what is read is committed, and all of it. Not a consumer group,
-because committed offsets expire: a quiet partition would start over. Kafka: KIP-618 keeps the
-offsets of its source connectors so.
+Invariants: what is read is committed, and all of it. Not a consumer group, because committed
+offsets expire: a quiet writer would start over. Kafka: KIP-618 keeps the offsets of its source
+connectors so.
 """
 
 import time
@@ -19,16 +16,14 @@ from ottla.client.transactional_producer import TIMEOUT_MS, Encoded
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.protocol import EARLIEST, LATEST
-from ottla.pipelines.replaying.encoding import Lane, RawRecord, encoded_body
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.fetching import PartitionFetcher
 from ottla.pipelines.source.ranges import OffsetRange
+from ottla.wire.record_check import varint
 from ottla.wire.records import Aborted, iter_batches, iter_records
 
 T = TypeVar("T")
 
-TOPIC_PREFIX = "ottla-replay."
-JOB, CHECKED, PROGRESS = b"job", b"checked", b"progress"
 CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024)}
 """Only closed segments are compacted: without a bound all the history would be read each time."""
 MOST_REPLICAS = 3
@@ -36,53 +31,12 @@ POLL_S = 0.02
 THERE_ALREADY = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_PARTITIONS)
 
 
-class Binding(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job is bound to. `copies`: the settings that decide what is copied, and how."""
-
-    job: str
-    source_cluster: str
-    source_topic: str
-    source_id: str
-    target_cluster: str
-    target_topic: str
-    target_id: str
-    copies: dict[str, str]
-    starts: dict[int, int]
-    target_starts: dict[int, int]
-
-
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a partition of the source got: its next offset, records written, by which run.
-
-    `start`: the first offset that was to be copied.
-    """
-
-    run: str
-    next: int
-    start: int
-    records: int
-
-
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """Up to where both topics were compared: next offsets, after how many checks."""
-
-    checks: int
-    source: dict[int, int]
-    target: dict[int, int]
-
-
-def topic_of(job: str) -> str:
-    """Return the name of a job's topic."""
-    return TOPIC_PREFIX + job
-
-
 def encoded(key: bytes, value: msgspec.Struct) -> Encoded:
     """Return a batch of one record."""
-    lane = Lane()
     now_ms = time.time_ns() // 1_000_000
-    body = encoded_body(key, msgspec.json.encode(value))
-    lane.append(RawRecord(-1, now_ms, key, body, 0, b""), None)
-    return lane.taken()
+    data = msgspec.json.encode(value)
+    body = b"".join((b"\0\0\0", varint(len(key)), key, varint(len(data)), data, b"\0"))
+    return Encoded(bytearray(varint(len(body)) + body), 1, now_ms, now_ms)
 
 
 def decoded(found: Mapping[bytes, tuple[bytes, int]], key: bytes, kind: type[T]) -> T | None:
@@ -95,10 +49,17 @@ def decoded(found: Mapping[bytes, tuple[bytes, int]], key: bytes, kind: type[T])
         raise OttlaError(f"the job's progress cannot be read ({key.decode()}: {error})") from None
 
 
-def newest(cluster: Cluster, tp: TopicPartition, start: int = 0) -> dict[bytes, tuple[bytes, int]]:
-    """Return the last committed value of each key from an offset on, and its offset."""
+def newest(
+    cluster: Cluster, tp: TopicPartition, start: int = 0, *, wait: bool = True
+) -> dict[bytes, tuple[bytes, int]]:
+    """Return the last committed value of each key from an offset on, and its offset.
+
+    `wait` for transactions that are open.
+    """
     first = cluster.offsets({tp: EARLIEST})[tp].offset
-    end = settled(cluster, [tp])[tp]
+    end = cluster.offsets({tp: LATEST}, committed=True)[tp].offset
+    if wait:
+        end = settled(cluster, [tp])[tp]
     found: dict[bytes, tuple[bytes, int]] = {}
     wanted = OffsetRange(tp.topic, ZERO_UUID, tp.partition, max(first, start), end)
     for fetched in PartitionFetcher(cluster, wanted):
@@ -131,20 +92,6 @@ def settled(
                 "`ottla transactions list` shows whose it is"
             )
         time.sleep(POLL_S)
-
-
-def jobs_into(cluster: Cluster, topic_id: str, but: str) -> list[str]:
-    """Return the names of other jobs that are bound to a target topic."""
-    metadata = cluster.run(cluster.client.metadata(None))
-    found = []
-    for topic in metadata.topics:
-        name = topic.name or ""
-        if not name.startswith(TOPIC_PREFIX) or name == topic_of(but) or topic.error_code:
-            continue
-        binding = decoded(newest(cluster, TopicPartition(name, 0)), JOB, Binding)
-        if binding is not None and binding.target_id == topic_id:
-            found.append(binding.job)
-    return found
 
 
 def ensure_topic(
