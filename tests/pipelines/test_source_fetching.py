@@ -13,11 +13,11 @@ from ottla.model.errors import (
     OttlaError,
     UnknownTopicError,
 )
-from ottla.pipelines.source.cluster import Cluster
+from ottla.pipelines.source.cluster import Cluster, close_kept, lent
 from ottla.pipelines.source.fetching import PartitionFetcher, refuse_another
 from ottla.pipelines.source.options import parse_options
 from ottla.pipelines.source.ranges import OffsetRange
-from ottla.pipelines.source.scan import scan
+from ottla.pipelines.source.scan import scan, scan_all
 from ottla.wire.messages.records import FetchRequest, ListOffsetsRequest
 from ottla.wire.records import Record, build_batch
 from support.fake_client import FakeClient
@@ -204,7 +204,7 @@ def test_another_topic_of_the_same_name_is_refused(broker):
     refuse_another("t", bytes(16), ID)  # a checkpoint of the connector knows no ids
 
 
-# -- what is gone -------------------------------------------------------------------------------
+# -- what is gone ------------------------------------------------------------------------------
 
 
 def test_retention_overtakes_a_reader(broker, monkeypatch, caplog):
@@ -316,3 +316,89 @@ def test_an_unreachable_cluster_is_one_line():
         cluster.existing(["t"])
     assert "cannot reach 127.0.0.1:1" in str(found.value)
     assert "is kafka.bootstrap.servers=127.0.0.1:1 right?" in str(found.value)
+
+
+# -- the nearest replica, and connections that are kept ------------------------------------------
+
+
+class RackBroker(ScriptedBroker):
+    """Leader 7 sends consumers of rack "a" to follower 9."""
+
+    follower = 9
+
+    def __init__(self, *troubles_of_follower):
+        super().__init__()
+        self.servers = []
+        self.troubles_of_follower = list(troubles_of_follower)
+
+    async def call(self, request, broker, **more):
+        if not isinstance(request, FetchRequest):
+            return await super().call(request, broker, **more)
+        self.servers.append(broker)
+        redirected = broker == 7 and request.rack_id == "a"
+        if redirected:
+            found = SimpleNamespace(
+                error_code=0, partition_index=0, records=b"", aborted_transactions=None,
+                high_watermark=self.end, last_stable_offset=self.end,
+                preferred_read_replica=self.follower,
+            )  # fmt: skip
+        else:
+            if broker == self.follower and self.troubles_of_follower:
+                self.troubles.insert(0, self.troubles_of_follower.pop(0))
+            found = self.fetch(request.topics[0].partitions[0])
+            found.preferred_read_replica = -1
+        topic = SimpleNamespace(topic="t", partitions=[found])
+        return SimpleNamespace(error_code=0, responses=[topic])
+
+
+def test_the_replica_in_the_rack_is_read_and_the_leader_asked_once():
+    broker = RackBroker()
+    assert fetched(broker, **{"kafka.client.rack": "a"}) == ([0, 20, 40, 60, 80], 0)
+    assert broker.servers == [7, 9, 9, 9, 9, 9]
+    broker = RackBroker()
+    assert fetched(broker) == ([0, 20, 40, 60, 80], 0)
+    assert set(broker.servers) == {7}
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ConnectionLostError("gone")],
+)
+def test_a_follower_that_fails_sends_back_to_the_leader_and_skips_nothing(trouble):
+    broker = RackBroker(0, trouble)
+    rack = {"kafka.client.rack": "a", "kafka.default.api.timeout.ms": "5000"}
+    assert fetched(broker, **rack) == ([0, 20, 40, 60, 80], 0)
+    assert broker.servers == [7, 9, 9, 7, 9, 9, 9, 9]
+
+
+def test_connections_are_lent_to_the_next_task_unless_something_failed():
+    close_kept()
+    with lent(options()) as first:
+        pass
+    with lent(options()) as second:
+        assert second is first
+        with lent(options()) as beside:
+            assert beside is not first
+    with pytest.raises(OttlaError), lent(options()) as third:
+        raise OttlaError("lost", ErrorCode.UNKNOWN_SERVER_ERROR)
+    with lent(options()) as fourth:
+        assert fourth is not third
+    with lent(options(subscribe="other")) as fifth:
+        assert fifth is not fourth
+    close_kept()
+
+
+def test_what_is_left_half_read_keeps_no_connection(broker, monkeypatch):
+    close_kept()
+    monkeypatch.setattr(Cluster, "client", property(lambda self: broker))
+    rows = scan(options(), OffsetRange("t", ID, 0, 0, 100), ["offset"])
+    next(rows)
+    rows.close()
+    with lent(options()) as cluster:
+        made = cluster
+    wanted = [OffsetRange("t", ID, 0, 0, 30), OffsetRange("t", ID, 0, 90, 100)]
+    found = [o for b in scan_all(options(), wanted, ["offset"]) for o in b["offset"].to_pylist()]
+    assert found == [*range(30), *range(90, 100)]
+    with lent(options()) as cluster:
+        assert cluster is made
+    close_kept()

@@ -1,6 +1,7 @@
 """Options of format("ottla"): read as the connector reads them; what is wrong is one line."""
 
 import pickle
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given
@@ -12,8 +13,8 @@ from ottla.model.ids import TopicPartition
 from ottla.pipelines.source.batch import BatchReader
 from ottla.pipelines.source.data_source import ALL_COLUMNS, TopicSource, chosen_columns
 from ottla.pipelines.source.offsets import Position, from_json, to_json
-from ottla.pipelines.source.options import Bound, parse_options
-from ottla.pipelines.source.ranges import OffsetRange, divided, limited
+from ottla.pipelines.source.options import WITHOUT_EFFECT, Bound, parse_options
+from ottla.pipelines.source.ranges import OffsetRange, divided, gathered, limited
 from ottla.pipelines.source.streaming import StreamReader
 
 LEAST = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "t"}
@@ -45,6 +46,13 @@ def parsed(**options):
         ({"onDataLoss": "shrug"}, "'shrug' is none of fail, earliest, latest"),
         ({"onDataLoss": "fail", "failOnDataLoss": "true"}, "exclude each other"),
         ({"kafka.isolation.level": "both"}, "is none of read_uncommitted, read_committed"),
+        ({"kafka.auto.offset.reset": "earliest"}, "use startingOffsets and onDataLoss"),
+        ({"kafka.enable.auto.commit": "true"}, "kept in Spark's checkpoint"),
+        ({"kafka.value.deserializer": "x"}, "rows are bytes"),
+        ({"kafka.sasl.login.callback.handler.class": "x"}, "no Java client here"),
+        ({"minOffsetsPerTrigger": "-1"}, "option minOffsetsPerTrigger: '-1' is no whole number"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "9 is more than max"),
+        ({"maxTriggerDelay": "soon"}, "option maxTriggerDelay: 'soon' is no duration; write 90s"),
         (
             {"kafka.security.protocol": "SASL_TLS"},
             "security.protocol=SASL_TLS is not one of PLAINTEXT, SSL, ",
@@ -109,6 +117,37 @@ def test_a_time_goes_before_times_by_partition_and_those_before_offsets():
     assert parsed(**both, startingTimestamp="9").starting == Bound(timestamp=9)
 
 
+@pytest.mark.parametrize("name", WITHOUT_EFFECT)
+def test_options_of_the_connector_without_effect_are_taken_with_a_warning(name, caplog):
+    source = TopicSource({**LEAST, name.upper(): "1"})
+    assert source.schema().fieldNames()[0] == "key"
+    assert f"option {name} has no effect: " in caplog.text
+    assert len(caplog.records) == 1
+
+
+def test_every_option_that_was_tried_beside_the_connector():
+    taken = {
+        "minOffsetsPerTrigger": "10", "maxTriggerDelay": "1m", "maxOffsetsPerTrigger": "10",
+        "startingOffsetsByTimestamp": '{"t":{"0":1}}', "failOnDataLoss": "false",
+        "kafka.client.rack": "a", "includeHeaders": "true", "groupIdPrefix": "x",
+        "kafka.group.id": "x", "fetchOffset.numRetries": "3", "fetchOffset.retryIntervalMs": "10",
+        "kafkaConsumer.pollTimeoutMs": "1000", "maxRecordsPerPartition": "100",
+        "kafka.max.poll.records": "500", "kafka.fetch.min.bytes": "1",
+        "kafka.session.timeout.ms": "10000", "kafka.ssl.endpoint.identification.algorithm": "",
+    }  # fmt: skip
+    found = parse_options({**LEAST, **taken})
+    assert (found.rack, found.min_offsets_per_trigger, found.max_trigger_delay_s) == ("a", 10, 60)
+    times = {"endingOffsetsByTimestamp": '{"t":{"0":2}}'}
+    assert parsed(**times).ending == Bound(timestamps={"t": {0: 2}})
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("1500", 1.5), ("90s", 90), ("2 min", 120), ("1h", 3600), ("20ms", 0.02)]
+)
+def test_durations_are_sparks(text, seconds):
+    assert parsed(maxTriggerDelay=text).max_trigger_delay_s == seconds
+
+
 def test_batches_and_streams_refuse_what_is_the_others():
     with pytest.raises(ConfigError, match="a batch cannot start at latest"):
         BatchReader(parsed(startingOffsets="latest"), ["key"])
@@ -116,6 +155,8 @@ def test_batches_and_streams_refuse_what_is_the_others():
         BatchReader(parsed(startingOffsets='{"t":{"0":-1}}'), ["key"])
     with pytest.raises(ConfigError, match="maxOffsetsPerTrigger is for streams"):
         BatchReader(parsed(maxOffsetsPerTrigger="5"), ["key"])
+    with pytest.raises(ConfigError, match="minOffsetsPerTrigger is for streams"):
+        BatchReader(parsed(minOffsetsPerTrigger="5"), ["key"])
     with pytest.raises(ConfigError, match="a stream has no end"):
         StreamReader(parsed(endingTimestamp="5"), ["key"])
 
@@ -170,6 +211,18 @@ def test_divided_ranges_cover_all_once(found, least, most):
     assert most is None or all(p.size <= most for p in parts)
     if least is not None and sum(w.size for w in whole) > 100 * least:
         assert len(parts) >= least - len(whole)
+
+
+@given(ranges, st.integers(0, 3000))
+def test_small_ranges_share_a_task_in_order(found, most):
+    parts = [OffsetRange("t", bytes(16), n, s, s + size) for n, (s, size) in enumerate(found)]
+    tasks = gathered(parts, most)
+    assert [one for task in tasks for one in task] == parts
+    assert all(len(task) == 1 or sum(one.size for one in task) <= most for task in tasks)
+    assert all(
+        sum(one.size for one in task) + following[0].size > most
+        for task, following in pairwise(tasks)
+    )
 
 
 def test_a_range_is_divided_by_number_and_by_size():

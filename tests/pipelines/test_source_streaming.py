@@ -1,5 +1,6 @@
 """How a stream's offsets move, over a cluster of plain numbers."""
 
+import json
 import logging
 import pickle
 
@@ -10,6 +11,7 @@ from ottla.client.offsets import LogOffset
 from ottla.model.errors import ConfigError, OffsetOutOfRangeError, UnknownTopicError
 from ottla.model.ids import TopicPartition, uuid_to_text
 from ottla.model.protocol import EARLIEST, LATEST
+from ottla.pipelines.progress import lag_of
 from ottla.pipelines.source.cluster import Topic
 from ottla.pipelines.source.options import parse_options
 from ottla.pipelines.source.planning import planned
@@ -56,7 +58,8 @@ def at(*offsets, topic_id=ID):
 
 
 def ranges(stream, start, end):
-    return [(p.value.tp, p.value.start, p.value.end) for p in stream.partitions(start, end)]
+    tasks = stream.partitions(start, end)
+    return [(r.tp, r.start, r.end) for task in tasks for r in task.value]
 
 
 T0, T1, T2 = (TopicPartition("t", n) for n in range(3))
@@ -202,7 +205,7 @@ def test_a_log_that_was_cut_is_refused_or_gone_on_with(policy, following, caplog
     assert stream.latestOffset(read, ALL) == following
 
 
-# -- batches ------------------------------------------------------------------------------------
+# -- batches -----------------------------------------------------------------------------------
 
 
 def plan(**more):
@@ -243,3 +246,60 @@ def test_batches_that_cannot_be():
         plan(endingOffsets='{"t":{"0":400,"1":-1}}')
     with pytest.raises(ConfigError, match="t-0: starting offset 9 lies after ending offset 8"):
         plan(startingOffsets='{"t":{"0":9,"1":-2}}', endingOffsets='{"t":{"0":8,"1":-1}}')
+
+
+# -- how much a micro-batch waits for, and which tasks read it ------------------------------------
+
+
+def test_small_ranges_are_one_task_and_large_ones_their_own():
+    stream, cluster = reader()
+    cluster.logs = {T0: (0, 5000), T1: (0, 600), T2: (0, 300), ("t", 3): (0, 200)}
+
+    def tasks(stream):
+        found = stream.partitions(at(0, 0, 0, 0), at(5000, 600, 300, 200))
+        return [[r.partition for r in task.value] for task in found]
+
+    assert tasks(stream) == [[0], [1, 2], [3]]
+    assert tasks(reader(minPartitions="2")[0]) == [[0], [1], [2], [3]]
+    assert tasks(reader(maxRecordsPerPartition="5000")[0]) == [[0], [1, 2], [3]]
+    assert tasks(reader(maxRecordsPerPartition="800")[0])[-2:] == [[1], [2, 3]]
+
+
+def test_a_micro_batch_waits_for_enough_offsets_but_not_for_ever(monkeypatch):
+    stream, cluster = reader(minOffsetsPerTrigger="50", maxTriggerDelay="30s")
+    now_s = [1000.0]
+    monkeypatch.setattr("ottla.pipelines.source.streaming.time.monotonic", lambda: now_s[0])
+    limit = stream.getDefaultReadLimit()
+    start = at(90, 60)
+    first = stream.latestOffset(start, limit)
+    assert first == at(100, 60)  # nothing was triggered yet
+    cluster.logs[T0] = (0, 149)
+    assert stream.latestOffset(first, limit) == first
+    assert stream.reportLatestOffset() == at(149, 60)
+    now_s[0] += 31
+    second = stream.latestOffset(first, limit)
+    assert second == at(149, 60)
+    cluster.logs[T1] = (50, 110)
+    assert stream.latestOffset(second, limit) == at(149, 110)
+    both = reader(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="20")[0]
+    assert both.latestOffset(at(0, 60), both.getDefaultReadLimit()) == at(20, 60)
+
+
+def test_with_available_now_the_rest_is_read_however_little():
+    stream, _ = reader(minOffsetsPerTrigger="50")
+    stream.prepareForTriggerAvailableNow()
+    limit = stream.getDefaultReadLimit()
+    assert stream.latestOffset(at(50, 60), limit) == at(100, 60)
+    assert stream.latestOffset(at(95, 60), limit) == at(100, 60)
+
+
+def test_lag_is_what_the_connector_reports():
+    source = {
+        "endOffset": json.dumps(at(10, 60)), "latestOffset": at(100, 70), "numInputRows": 7,
+    }  # fmt: skip
+    other = {"endOffset": {"logOffset": 3}, "latestOffset": None, "numInputRows": 1}
+    assert lag_of({"sources": [source, other]}) == [
+        {"minOffsetsBehindLatest": 10, "maxOffsetsBehindLatest": 90, "avgOffsetsBehindLatest": 50,
+         "offsetsBehindLatest": 100, "inputRows": 7},
+        {},
+    ]  # fmt: skip

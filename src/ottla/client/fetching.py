@@ -32,13 +32,15 @@ async def fetch(
     leader_epochs: Mapping[TopicPartition, int] = NO_EPOCHS,
     isolation: int = READ_UNCOMMITTED,
     replica_id: int = CONSUMER,
+    rack: str = "",
     timeout_s: float | None = None,
 ) -> list[tuple[TopicPartition, FetchResponse.PartitionData]]:
     """Send one Fetch from these offsets on; return the response to each partition.
 
     A broker sends the first batch whole, however large it is, and waits up to `max_wait_ms` for
-    records. `topic_ids`: leave out, or give zeros for, topics known by name only. Raises OttlaError
-    with the error code of the whole response.
+    records. `topic_ids`: leave out, or give zeros for, topics known by name only. `rack`: where
+    the consumer is; a leader may name a follower there to be asked instead (KIP-392). Raises
+    OttlaError with the error code of the whole response.
     """
     r = FetchRequest
     topics = by_topic(positions)
@@ -58,6 +60,7 @@ async def fetch(
         min_bytes=1 if max_wait_ms else 0,
         max_bytes=max_bytes or partition_bytes,
         isolation_level=isolation,
+        rack_id=rack,
         topics=[
             r.FetchTopic(
                 topic=name,

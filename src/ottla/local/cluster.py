@@ -25,8 +25,10 @@ from ottla.local.cluster_dir import (
     ClusterDir,
     LocalBroker,
     LocalCluster,
+    LocalRegistry,
     LocalZooKeeper,
     disk_problem,
+    last_line,
 )
 from ottla.local.folders import replace_file
 from ottla.local.fork_process import Start, alone, forking
@@ -70,6 +72,9 @@ STOP_TIMEOUT_S = 30.0
 OTHERS_S = 5.0
 """For brokers that ran before to hear of those that were started."""
 POLL_S = 0.005
+POLL_REGISTRY_S = 5.0
+REGISTRY_PORT = 8081
+"""Confluent's."""
 LOOK_S = 0.3
 SUPER_USERS = "super.users"
 KINDS = (OWN, EMBEDDED_JAVA)
@@ -94,6 +99,8 @@ class Wanted:
     """Make a copied folder an independent cluster."""
     secure: bool = False
     """TLS, users and ACLs for brokers and clients."""
+    schema_registry: bool = False
+    """A schema registry beside the brokers, from now on."""
 
 
 def parse_settings(pairs: list[str]) -> dict[str, str]:
@@ -146,6 +153,8 @@ def _adopt(cluster: LocalCluster, folder: ClusterDir) -> None:
     for broker in cluster.brokers:
         broker.process = None
     cluster.zookeeper.process = None
+    if cluster.registry is not None:
+        cluster.registry = LocalRegistry(free_ports(1)[0])
     cluster.id = ""
     if cluster.zookeeper.external:
         raise OttlaError(
@@ -376,6 +385,12 @@ def up(
             if copied is not None:
                 _start_adopted_zookeeper(folder, cluster, started, tell)
             _start_all(folder, cluster, started, tell)
+            if wanted.schema_registry and cluster.registry is None:
+                free = port_is_free(REGISTRY_PORT)
+                port = REGISTRY_PORT if free else free_ports(1)[0]
+                cluster.registry = LocalRegistry(port)
+            if cluster.registry is not None and not cluster.registry.running:
+                _start_registry(folder, cluster.registry, cluster, started, tell)
         except BaseException:
             with undisturbed():
                 processes.stop_children(started, 2.0)
@@ -415,6 +430,44 @@ def _start_all(
     if zookeeper is not None:
         _wait_ready(zookeeper)
     wait_until_serving(folder, cluster, children, tell)
+
+
+def _start_registry(
+    folder: ClusterDir,
+    registry: LocalRegistry,
+    cluster: LocalCluster,
+    started: list[processes.ProcessId],
+    tell: Callable[[str], None],
+) -> None:
+    """Start the schema registry, and wait until it has read its topic."""
+    tell(f"starting the schema registry on {registry.url}")
+    arguments = ["schema-registry", "--dir", str(folder.path), "--port", str(registry.port)]
+    with interrupts_deferred():
+        process = alone(arguments, folder.registry_log)
+        registry.process = processes.identify_child(process.pid)
+        started.append(registry.process)
+        folder.save(cluster)
+    give_up_s = time.monotonic() + START_TIMEOUT_S
+    with waiting(f"the schema registry on port {registry.port}"):
+        while not _answers(registry.port):
+            if process.poll() is not None or time.monotonic() > give_up_s:
+                raise StartupError(
+                    f"the schema registry did not start: {last_line(folder.registry_log)}"
+                )
+            time.sleep(LOOK_S)
+
+
+def _answers(port: int) -> bool:
+    from http.client import HTTPConnection, HTTPException
+
+    asked = HTTPConnection(HOST, port, timeout=POLL_REGISTRY_S)
+    try:
+        asked.request("GET", "/subjects")
+        return asked.getresponse().status == 200
+    except (OSError, HTTPException):
+        return False
+    finally:
+        asked.close()
 
 
 def _wait_ready(zookeeper: StartedZooKeeper) -> None:
@@ -716,7 +769,10 @@ def down(folder: ClusterDir, timeout_s: float = STOP_TIMEOUT_S) -> tuple[int, in
     cluster = folder.existing()
     with folder.locked(), undisturbed():
         faults.end_all(folder, cluster.brokers)
+        registry = cluster.registry
         brokers = [b.process for b in cluster.brokers if b.process and b.running]
+        if registry is not None and registry.process is not None and registry.running:
+            brokers.append(registry.process)
         forced = processes.stop(brokers, timeout_s)
         zookeeper = cluster.zookeeper.process
         last = [zookeeper] if zookeeper is not None and processes.alive(zookeeper) else []
@@ -728,6 +784,8 @@ def down(folder: ClusterDir, timeout_s: float = STOP_TIMEOUT_S) -> tuple[int, in
                 with contextlib.suppress(OSError):
                     left.unlink()  # that of a broker which was killed
         cluster.zookeeper.process = None
+        if registry is not None:
+            registry.process = None
         try:
             folder.save(cluster)
         except OttlaError as error:

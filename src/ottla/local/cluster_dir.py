@@ -132,6 +132,21 @@ class LocalZooKeeper(msgspec.Struct):
         return self.external or (self.process is not None and alive(self.process))
 
 
+class LocalRegistry(msgspec.Struct):
+    """The cluster's schema registry, if it was asked for."""
+
+    port: int
+    process: ProcessId | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://{address_text(HOST, self.port)}"
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and alive(self.process)
+
+
 class LocalCluster(msgspec.Struct):
     """All of cluster.json."""
 
@@ -147,6 +162,7 @@ class LocalCluster(msgspec.Struct):
     """Whether brokers and clients meet over TLS as users that ACLs allow what they may do."""
     has_users: bool = False
     """Whether the users of a secured cluster are in ZooKeeper."""
+    registry: LocalRegistry | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -154,7 +170,8 @@ class LocalCluster(msgspec.Struct):
 
     def processes(self) -> list[ProcessId]:
         """Return every process of ours that still runs, ZooKeeper last."""
-        known = [*(b.process for b in self.brokers), self.zookeeper.process]
+        registry = None if self.registry is None else self.registry.process
+        known = [registry, *(b.process for b in self.brokers), self.zookeeper.process]
         return [p for p in known if p is not None and alive(p) and is_ours(p)]
 
     def broker(self, broker_id: int) -> LocalBroker:
@@ -184,6 +201,10 @@ class ClusterDir:
     @property
     def zookeeper_dir(self) -> Path:
         return self.path / "zookeeper"
+
+    @property
+    def registry_log(self) -> Path:
+        return self.path / "schema-registry.log"
 
     def broker_dir(self, broker_id: int) -> Path:
         return self.path / f"broker-{broker_id}"

@@ -104,6 +104,11 @@ class Cluster:
         return self.sync.bootstrap
 
     @property
+    def schema_registry_url(self) -> str:
+        """The address of a schema registry, which starts when it is first asked for: seconds."""
+        return self.sync.schema_registry_url
+
+    @property
     def zookeeper(self) -> str:
         """The address of the coordination service."""
         return self.sync.zookeeper

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ottla.explain.history import HistoryEntry, PartitionHistory
 from ottla.explain.journals import Damage, find, read
@@ -49,6 +49,9 @@ from ottla.testing.thread_host import ThreadHost
 from ottla.wire.messages.cluster import MetadataResponse
 from ottla.wire.messages.transactions import InitProducerIdRequest
 from ottla.wire.schema import R, Request
+
+if TYPE_CHECKING:
+    from ottla.testing.schema_registry import SchemaRegistry
 
 __tracebackhide__ = True
 
@@ -148,6 +151,7 @@ class SyncCluster:
         self._host: ProcessHost | ThreadHost | None = None
         self._questions: Questions | None = None
         self._folder: ClusterDir | None = None
+        self._registry: SchemaRegistry | None = None
 
     # --- life -------------------------------------------------------------------------------
 
@@ -211,6 +215,9 @@ class SyncCluster:
 
     def close(self) -> None:
         """Stop everything; brokers whose data is kept stop gracefully. Closing twice is fine."""
+        registry, self._registry = self._registry, None
+        if registry is not None:
+            registry.close()
         host, self._host = self._host, None
         if host is not None:
             if self._keep:
@@ -242,6 +249,19 @@ class SyncCluster:
     def bootstrap(self) -> str:
         """The addresses of all brokers, for `bootstrap.servers`."""
         return ",".join(f"{HOST}:{n.clients_port}" for n in self._nodes.values())
+
+    @property
+    def schema_registry_url(self) -> str:
+        """The address of a schema registry over this cluster, which starts when it is asked for.
+
+        For `schema.registry.url`; needs the extra `registry`.
+        """
+        self._running_host()
+        if self._registry is None:
+            from ottla.testing.schema_registry import SchemaRegistry
+
+            self._registry = SchemaRegistry(self.bootstrap)
+        return self._registry.url
 
     @property
     def zookeeper(self) -> str:

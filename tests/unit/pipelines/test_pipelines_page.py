@@ -219,8 +219,10 @@ def test_the_airflow_example_makes_commands_that_are_accepted(monkeypatch):
     (code,) = [b for b in blocks("python") if "airflow" in b]
     for name, members in {
         "airflow": {"DAG": Graph},
-        "airflow.operators": {},
-        "airflow.operators.bash": {"BashOperator": Operator},
+        "airflow.providers": {},
+        "airflow.providers.standard": {},
+        "airflow.providers.standard.operators": {},
+        "airflow.providers.standard.operators.bash": {"BashOperator": Operator},
     }.items():
         module = ModuleType(name)
         vars(module).update(members)

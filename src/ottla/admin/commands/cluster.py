@@ -71,6 +71,12 @@ def up(
             help="Use TLS with a new CA, SCRAM users and ACLs; cannot be undone",
         ),
     ] = False,
+    schema_registry: Annotated[
+        bool,
+        Option(
+            "--schema-registry", help="Start a schema registry beside the brokers, now and later"
+        ),
+    ] = False,
     foreground: Annotated[
         bool, Option("--foreground", help="Stay in the foreground; stop everything on Ctrl-C")
     ] = False,
@@ -91,6 +97,7 @@ def up(
         advertise=advertise,
         adopt=adopt,
         secure=secure,
+        schema_registry=schema_registry,
     )
     with ended_in_order():
         _up(folder, wanted, local.output, foreground=foreground)
@@ -124,6 +131,8 @@ def _up(folder: "ClusterDir", wanted: "Wanted", output: Format, *, foreground: b
     pages = [b.metrics_address for b in cluster.brokers if b.metrics_address is not None]
     if pages:
         lines = (*lines, f"metrics={','.join(pages)}")
+    if cluster.registry is not None:
+        lines = (*lines, f"schema.registry.url={cluster.registry.url}")
     if cluster.secure and started:
         from ottla.local.secure import client_settings
 

@@ -16,17 +16,17 @@ from ottla.pipelines.source.filters import Pushed
 from ottla.pipelines.source.options import Bound, SourceOptions
 from ottla.pipelines.source.planning import edges, planned
 from ottla.pipelines.source.ranges import OffsetRange, divided
-from ottla.pipelines.source.scan import scan
+from ottla.pipelines.source.scan import scan_all
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 class RangePartition(InputPartition):  # type: ignore[misc]
-    """What one task reads; None for nothing at all."""
+    """What one task reads: ranges, one after the other; none for nothing at all."""
 
-    def __init__(self, value: OffsetRange | None) -> None:
-        super().__init__(value)
+    def __init__(self, *ranges: OffsetRange) -> None:
+        super().__init__(ranges)
 
 
 class _PushFilters:
@@ -54,6 +54,8 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
             raise ConfigError("option startingOffsets: a batch cannot start at latest")
         if options.max_offsets_per_trigger is not None:
             raise ConfigError("option maxOffsetsPerTrigger is for streams; leave it out")
+        if options.min_offsets_per_trigger is not None:
+            raise ConfigError("option minOffsetsPerTrigger is for streams; leave it out")
         self._options = options
         self._starting = starting
         self._columns = tuple(columns)
@@ -68,12 +70,10 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
             ranges = self._narrowed(cluster, ranges)
         parts = divided(ranges, options.min_partitions, options.max_records_per_partition)
         # Of no partitions Spark would make one of its own.
-        return [RangePartition(part) for part in parts] or [RangePartition(None)]
+        return [RangePartition(part) for part in parts] or [RangePartition()]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        if partition.value is None:
-            return iter(())
-        return scan(self._options, partition.value, self._columns)
+        return scan_all(self._options, partition.value, self._columns)
 
     def _narrowed(self, cluster: Cluster, ranges: list[OffsetRange]) -> list[OffsetRange]:
         """Apply the filters that were pushed down."""

@@ -7,9 +7,11 @@ with fresh metadata. The loop runs only inside these calls. Kafka: `OffsetFetche
 """
 
 import asyncio
+import atexit
 import re
 import time
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -228,6 +230,50 @@ class Cluster:
             code = ErrorCode(response.error_code)
             raise OttlaError(f"leader epochs of {tp}: {error_name(code)}", code)
         return int(response.end_offset)
+
+
+_idle: list[Cluster] = []
+"""At most one, with its connections: Spark runs task after task in a Python worker."""
+
+
+@contextmanager
+def lent(options: SourceOptions) -> Iterator[Cluster]:
+    """Lend a cluster, with the connections of the last one that was asked with these options.
+
+    It is kept for the next if nothing failed and nothing was left half read.
+    """
+    cluster = _kept(options) or Cluster(options)
+    try:
+        yield cluster
+    except BaseException:
+        cluster.close()
+        raise
+    close_kept()
+    _idle.append(cluster)
+
+
+def close_kept() -> None:
+    """Close connections that wait for another task."""
+    while (cluster := _kept(None)) is not None:
+        cluster.close()
+
+
+def _kept(options: SourceOptions | None) -> Cluster | None:
+    """Take the one that is kept, if it has these options; any for None."""
+    try:
+        cluster = _idle.pop()
+    except IndexError:  # none, or another thread was faster
+        return None
+    if options is None:
+        return cluster
+    if cluster.options != options:
+        cluster.close()
+        return None
+    cluster.run(asyncio.sleep(0))  # notices what the brokers closed meanwhile
+    return cluster
+
+
+atexit.register(close_kept)
 
 
 def refuse_unknown(options: SourceOptions) -> None:

@@ -4,17 +4,21 @@ Invariants: options are checked before a schema is returned, so that `load()` re
 Spark: `KafkaSourceProvider`.
 """
 
+import logging
+from collections.abc import MutableMapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql import types as t
 from pyspark.sql.datasource import DataSource
 
 from ottla.model.errors import ConfigError
-from ottla.pipelines.source.options import SourceOptions, parse_options
+from ottla.pipelines.source.options import SourceOptions, parse_options, without_effect
 
 if TYPE_CHECKING:
     from ottla.pipelines.source.batch import BatchReader
     from ottla.pipelines.source.streaming import StreamReader
+
+log = logging.getLogger(__name__)
 
 FORMAT = "ottla"
 
@@ -38,6 +42,12 @@ class TopicSource(DataSource):  # type: ignore[misc]
 
     A schema that the user gives is a choice of these columns: what it leaves out is not decoded.
     """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        """Warn of options without effect: once for each `load()`, in its Python worker's log."""
+        super().__init__(options)
+        for line in without_effect(options):
+            log.warning("%s", line)
 
     @classmethod
     def name(cls) -> str:

@@ -53,6 +53,8 @@ class PartitionFetcher:
         self._last_batch_epoch = -1
         self._known = False
         self._patience = cluster.patience()
+        self._replica: int | None = None
+        """a follower in our rack, which the leader told to ask instead"""
         self.skipped = 0
         """offsets that were gone"""
 
@@ -78,9 +80,13 @@ class PartitionFetcher:
             try:
                 fetched = await self._fetch()
             except OffsetOutOfRangeError as error:
-                await self._reset(str(error))
+                if self._replica is None:
+                    await self._reset(str(error))
+                else:  # a follower may be behind: the leader knows
+                    self._replica = None
+                    await self._patience.wait(self._error(ErrorCode.OFFSET_NOT_AVAILABLE))
             except OttlaError as error:
-                self._known = False
+                self._known, self._replica = False, None
                 await self._patience.wait(error)
             else:
                 if fetched is not None:
@@ -90,6 +96,9 @@ class PartitionFetcher:
     async def _fetch(self) -> Fetched | None:
         """Fetch once; None if there was nothing."""
         found = await self._ask(committed=self._options.read_committed)
+        if self._options.rack and found.preferred_read_replica >= 0:
+            self._replica = found.preferred_read_replica
+            return None
         first = self._position
         if not found.records:
             await self._nothing(found)
@@ -118,13 +127,14 @@ class PartitionFetcher:
         options = self._options
         answered = await fetch(
             self._cluster.client,
-            leader,
+            leader if self._replica is None else self._replica,
             {self._tp: self._position},
             partition_bytes=options.fetch_bytes,
             max_wait_ms=options.fetch_wait_ms,
             topic_ids={self._tp.topic: self._wanted.topic_id},
             leader_epochs={self._tp: self._leader_epoch},
             isolation=int(committed),
+            rack=options.rack,
             timeout_s=(options.request_timeout_ms + options.fetch_wait_ms) / 1000,
         )
         if not answered:

@@ -25,8 +25,6 @@ T = TypeVar("T")
 Policy = Literal["fail", "earliest", "latest"]
 """What to do about offsets that are gone: raise, or go on at the log's start or end."""
 
-"""Stand for an offset, in JSON as in Kafka's ListOffsets."""
-
 FETCH_BYTES = 8 * 1024 * 1024
 READ_COMMITTED = "read_committed"
 
@@ -68,11 +66,14 @@ class SourceOptions:
     min_partitions: int | None
     max_records_per_partition: int | None
     max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_s: float
     fetch_bytes: int
     fetch_wait_ms: int
     request_timeout_ms: int
     api_timeout_ms: int
     client_id: str
+    rack: str
     security: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Kafka's client settings about security; secrets only if they were given as options"""
     properties: str | None = None
@@ -90,12 +91,68 @@ _NAMES = (
     "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy", "endingOffsets", "endingTimestamp",
     "endingOffsetsByTimestamp", "failOnDataLoss", "onDataLoss", "includeHeaders", "minPartitions",
-    "maxRecordsPerPartition", "maxOffsetsPerTrigger", "kafka.isolation.level",
+    "maxRecordsPerPartition", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
+    "kafka.isolation.level",
     "kafka.max.partition.fetch.bytes", "kafka.fetch.max.wait.ms", "kafka.request.timeout.ms",
-    "kafka.default.api.timeout.ms", "kafka.client.id", "properties",
+    "kafka.default.api.timeout.ms", "kafka.client.id", "kafka.client.rack", "properties",
     *(f"kafka.{key}" for key in KEYS),
 )  # fmt: skip
 _KNOWN = {name.lower(): name for name in _NAMES}
+
+_NO_GROUP = "offsets are kept in Spark's checkpoint, in no consumer group"
+_OWN_WAY = "requests are repeated until kafka.default.api.timeout.ms is over"
+_ALL_AT_ONCE = "a task takes all that a fetch brings"
+WITHOUT_EFFECT = {
+    "groupIdPrefix": _NO_GROUP,
+    "kafka.group.id": _NO_GROUP,
+    "kafka.group.instance.id": _NO_GROUP,
+    "kafka.session.timeout.ms": _NO_GROUP,
+    "kafka.heartbeat.interval.ms": _NO_GROUP,
+    "kafka.max.poll.interval.ms": _NO_GROUP,
+    "kafka.partition.assignment.strategy": _NO_GROUP,
+    "kafkaConsumer.pollTimeoutMs": _OWN_WAY,
+    "fetchOffset.numRetries": _OWN_WAY,
+    "fetchOffset.retryIntervalMs": _OWN_WAY,
+    "kafka.retry.backoff.ms": _OWN_WAY,
+    "kafka.reconnect.backoff.ms": _OWN_WAY,
+    "kafka.reconnect.backoff.max.ms": _OWN_WAY,
+    "kafka.max.poll.records": _ALL_AT_ONCE,
+    "kafka.fetch.min.bytes": _ALL_AT_ONCE,
+    "kafka.fetch.max.bytes": "kafka.max.partition.fetch.bytes bounds a fetch, of one partition",
+    "kafka.connections.max.idle.ms": "connections end with Spark's Python workers",
+    "kafka.metadata.max.age.ms": "metadata is asked for when a range is planned, and after errors",
+    "kafka.receive.buffer.bytes": "the operating system sizes the buffers of sockets",
+    "kafka.send.buffer.bytes": "the operating system sizes the buffers of sockets",
+    "kafka.check.crcs": "checksums are always verified",
+}
+"""Options of Spark's connector and Kafka's consumer that change nothing here, and why."""
+
+_ROWS_ARE_BYTES = "rows are bytes; turn them into values with Spark's functions"
+_NO_JAVA = "there is no Java client here that could load a class"
+INSTEAD = {
+    "kafka.auto.offset.reset": "use startingOffsets and onDataLoss",
+    "kafka.enable.auto.commit": _NO_GROUP,
+    "kafka.key.deserializer": _ROWS_ARE_BYTES,
+    "kafka.value.deserializer": _ROWS_ARE_BYTES,
+    "kafka.interceptor.classes": _NO_JAVA,
+    "kafka.metric.reporters": _NO_JAVA,
+    "kafka.sasl.login.callback.handler.class": (
+        f"{_NO_JAVA}; OAUTHBEARER asks kafka.sasl.oauthbearer.token.endpoint.url for tokens"
+    ),
+    "kafka.sasl.client.callback.handler.class": _NO_JAVA,
+    "kafka.sasl.login.class": _NO_JAVA,
+    "kafka.sasl.kerberos.service.name": "Kerberos is not served here: use SCRAM or OAUTHBEARER",
+    "topic": "topics to read are named by subscribe, subscribePattern or assign",
+}
+"""Options that are refused, and what to do."""
+_WITHOUT_EFFECT = {name.lower(): name for name in WITHOUT_EFFECT}
+_INSTEAD = {name.lower(): name for name in INSTEAD}
+
+
+def without_effect(options: Mapping[str, str]) -> list[str]:
+    """Return a line for each option that is accepted and changes nothing."""
+    given = sorted({_WITHOUT_EFFECT.get(key.lower(), "") for key in options} - {""})
+    return [f"option {name} has no effect: {WITHOUT_EFFECT[name]}" for name in given]
 
 
 class _Given:
@@ -103,7 +160,10 @@ class _Given:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._values = {key.lower(): str(value) for key, value in options.items()}
-        unknown = sorted(key for key in self._values if key not in _KNOWN)
+        known = _KNOWN.keys() | _WITHOUT_EFFECT.keys()
+        unknown = sorted(key for key in self._values if key not in known)
+        if unknown and (name := _INSTEAD.get(unknown[0])):
+            raise ConfigError(f'format("ottla") does not take {name}: {INSTEAD[name]}')
         if unknown:
             raise ConfigError(
                 f'format("ottla") has no option {unknown[0]}; it has: {", ".join(_NAMES)}'
@@ -181,16 +241,34 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         min_partitions=given.number("minPartitions", None),
         max_records_per_partition=per_task,
         max_offsets_per_trigger=given.number("maxOffsetsPerTrigger", None),
+        min_offsets_per_trigger=given.number("minOffsetsPerTrigger", None),
+        max_trigger_delay_s=_duration_s(given, "maxTriggerDelay", "15m"),
         fetch_bytes=given.number("kafka.max.partition.fetch.bytes", FETCH_BYTES),
         fetch_wait_ms=given.number("kafka.fetch.max.wait.ms", 500),
         request_timeout_ms=given.number("kafka.request.timeout.ms", 30_000),
         api_timeout_ms=given.number("kafka.default.api.timeout.ms", 60_000),
         client_id=given.text("kafka.client.id") or "ottla-spark",
+        rack=given.text("kafka.client.rack") or "",
         security=given.security(),
         properties=given.properties,
     )
+    least, most = parsed.min_offsets_per_trigger, parsed.max_offsets_per_trigger
+    if least is not None and most is not None and least > most:
+        raise ConfigError(
+            f"option minOffsetsPerTrigger: {least} is more than maxOffsetsPerTrigger, {most}"
+        )
     _refuse_bad_security(parsed)
     return parsed
+
+
+def _duration_s(given: _Given, name: str, default: str) -> float:
+    """Return a duration as Spark's `timeStringAsMs` reads it: a number alone is milliseconds."""
+    text = (given.text(name) or default).strip().lower()
+    found = re.fullmatch(r"(\d{1,12})\s*([a-z]*)", text)
+    units = {"": 0.001, "us": 1e-6, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+    if found is None or found[2] not in units:
+        raise ConfigError(f"option {name}: {text!r} is no duration; write 90s, 15m or 2h")
+    return int(found[1]) * units[found[2]]
 
 
 def _refuse_bad_security(options: SourceOptions) -> None:

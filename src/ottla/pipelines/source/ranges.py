@@ -64,6 +64,20 @@ def _parts(one: OffsetRange, count: int) -> list[OffsetRange]:
     return [replace(one, start=start, end=end) for start, end in pairwise(bounds)]
 
 
+def gathered(ranges: Iterable[OffsetRange], most: int) -> list[tuple[OffsetRange, ...]]:
+    """Return ranges that are neighbours together, as long as they have `most` offsets at most."""
+    found: list[tuple[OffsetRange, ...]] = []
+    size = 0
+    for one in ranges:
+        size += one.size
+        if found and size <= most:
+            found[-1] += (one,)
+        else:
+            found.append((one,))
+            size = one.size
+    return found
+
+
 def limited(
     starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], most: int
 ) -> dict[TopicPartition, int]:

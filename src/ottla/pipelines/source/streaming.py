@@ -7,7 +7,9 @@ read; topics are known by their ids, and one that was deleted and created again 
 """
 
 import logging
+import time
 from collections.abc import Iterator, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -27,8 +29,8 @@ from ottla.pipelines.source.fetching import refuse_another
 from ottla.pipelines.source.offsets import Position, from_json, to_json
 from ottla.pipelines.source.options import Bound, SourceOptions
 from ottla.pipelines.source.planning import Ends, edges, partitions_of, present, resolved
-from ottla.pipelines.source.ranges import OffsetRange, divided, limited
-from ottla.pipelines.source.scan import scan
+from ottla.pipelines.source.ranges import OffsetRange, divided, gathered, limited
+from ottla.pipelines.source.scan import scan_all
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
+
+TOGETHER = 1000
+"""Offsets of a micro-batch that one task reads from several partitions: a task costs more."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -49,6 +54,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._cluster: Cluster | None = None
         self._target: Position | None = None
         self._newest: Json | None = None
+        self._triggered_s = -inf
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what tasks need: connections stay on the driver."""
@@ -72,7 +78,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._target = self._ends()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        most = self._options.max_offsets_per_trigger
+        most = self._options.max_offsets_per_trigger  # minOffsetsPerTrigger: see _waits
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802 - Spark's name
@@ -82,11 +88,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._check_topics(known, ends)
         starts = dict(known.offsets)
         upto = self._after_truncation(starts, ends)
+        if self._waits(starts, upto):
+            return start
         if isinstance(limit, ReadMaxRows):
             upto = limited(starts, upto, limit.max_rows)
         new = [tp for tp in ends.offsets if tp not in starts]
         upto |= edges(self._asked, dict.fromkeys(new, EARLIEST))
         return to_json(Position(upto, {**known.topic_ids, **ends.topic_ids}))
+
+    def _waits(self, starts: Ends, upto: Ends) -> bool:
+        """Return whether there is too little for a micro-batch, and the last one is not long ago.
+
+        With availableNow what is there is all that will be.
+        """
+        least = self._options.min_offsets_per_trigger
+        if least is None or self._target is not None:
+            return False
+        now_s = time.monotonic()
+        new = sum(max(0, upto[tp] - starts[tp]) for tp in upto)
+        if new < least and now_s < self._triggered_s + self._options.max_trigger_delay_s:
+            return True
+        self._triggered_s = now_s
+        return False
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802 - Spark's name
         return self._newest
@@ -101,7 +124,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         ]
         options = self._options
         parts = divided(ranges, options.min_partitions, options.max_records_per_partition)
-        return [RangePartition(part) for part in parts]
+        together = 0 if options.min_partitions else TOGETHER
+        most = min(together, options.max_records_per_partition or together)
+        return [RangePartition(*part) for part in gathered(parts, most)]
 
     def commit(self, end: Json) -> None:
         """Do nothing: Spark's checkpoint is the only place where a stream's offsets are kept."""
@@ -114,7 +139,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     # -- what tasks call ------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        return scan(self._options, partition.value, self._columns)
+        return scan_all(self._options, partition.value, self._columns)
 
     # -- the cluster as it is -------------------------------------------------------------------
 
