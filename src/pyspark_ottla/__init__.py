@@ -6,8 +6,9 @@ nothing: `register` is for that. PySpark: `lookup_data_sources`.
 
 import os
 import sys
-from ottla.pipelines.sink.data_source import TopicFormat
 from typing import TYPE_CHECKING
+
+from ottla.pipelines.sink.data_source import TopicFormat
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

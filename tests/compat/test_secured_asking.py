@@ -9,9 +9,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.model.errors import OttlaError
-from ottla.pipelines.lake import command as lake
 from ottla.pipelines.config import Cluster
 from ottla.pipelines.declarative.cluster_offsets import Held, held_offsets
+from ottla.pipelines.lake import command as lake
 from ottla.pipelines.landing import asking
 from ottla.zookeeper.embedded import start_own_zookeeper
 from support.certificates import Authority
