@@ -9,7 +9,7 @@ import sys
 from importlib.util import find_spec
 from typing import Annotated, Any
 
-from ottla.admin.options import Bootstrap, Dir, ask
+from ottla.admin.connection import Connection
 from ottla.cli import Option
 from ottla.cli.output import print_line
 from ottla.model.errors import StartupError
@@ -17,13 +17,12 @@ from ottla.registry import LIBRARIES
 
 
 def schema_registry(
+    target: Connection,
     port: Annotated[
         int,
         Option(metavar="PORT", help="Port to listen on; 0 chooses a free one", min=0, max=65535),
     ] = 8081,
     host: Annotated[str, Option(metavar="ADDRESS", help="Address to listen on")] = "127.0.0.1",
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
 ) -> None:
     missing = missing_libraries()
     if missing:
@@ -44,7 +43,7 @@ def schema_registry(
         await serve(client, listener, _tell)
 
     with contextlib.suppress(KeyboardInterrupt):
-        ask(directory, bootstrap_server, question, timeout_s=REQUEST_TIMEOUT_S)
+        target.ask(question, timeout_s=REQUEST_TIMEOUT_S)
 
 
 def missing_libraries() -> list[str]:
