@@ -24,7 +24,7 @@ from ottla.controller import (
 from ottla.controller.broker_epochs import note_former_lives, restarted_unseen
 from ottla.controller.context import Context
 from ottla.controller.elections import ElectionKind
-from ottla.controller.eligible import note_first_broker_epochs
+from ottla.controller.eligibility import note_first_broker_epochs
 from ottla.controller.found import Zxids
 from ottla.controller.state_changes import WRITE_SLICE, StateChanges
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
