@@ -290,7 +290,7 @@ class Eligibility:
                 continue
             others = eligible_for(context, tp, state)
             if others:
-                found[tp] = BeyondIsr(others, crashed)
+                found[tp] = BeyondIsr(others, gone)
         if not found:
             return found
         standing = await self._cluster.read_standing_eligible(
