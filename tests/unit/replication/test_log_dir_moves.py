@@ -380,7 +380,7 @@ def test_descriptors_that_run_out_delay_a_move_or_refuse_it_without_a_trace(
         machine.move(until=time_passes)
     assert len(openings) > nth
     assert machine.log.parent_dir == B
-    assert machine.log.state.topic_id == machine.partition.state.topic_id
+    assert machine.log.topic_id == machine.partition.state.topic_id
 
 
 def test_what_is_refused(machine):

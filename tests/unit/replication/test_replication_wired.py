@@ -446,7 +446,7 @@ def test_r6_shrink_then_expand(wired):
         c.heal()
         await c.until(lambda: sorted(c[1].partition().state.isr.committed) == [1, 2, 3])
         assert_same_logs(c)
-        assert c.controller.states["t", 0].state.isr == list(c[1].partition().state.isr.committed)
+        assert c.controller.states["t", 0].isr == list(c[1].partition().state.isr.committed)
 
     wired(scenario)
 
