@@ -38,7 +38,8 @@ class _WriteSource(Source):
     `+letter` (see `RunPackers`) and the name of the list.
     """
 
-    _out, _parts = "out", "parts"
+    _out = "out"
+    _parts = "parts"
 
     def compile(self, layout: StructLayout) -> Any:
         """Return a Writer, or a SlicedWriter."""
