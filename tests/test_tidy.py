@@ -37,7 +37,6 @@ PURE_BUT_FOR_IMPORTS = {
     "pipelines/replica_files/checks.py", "pipelines/replica_files/compare.py",
     "pipelines/replica_files/judge.py", "pipelines/replica_files/replica.py",
     "pipelines/timeline/lines.py", "pipelines/timeline/picture.py", "pipelines/timeline/when.py",
-    "testing/links.py",
 }  # fmt: skip
 
 
