@@ -186,7 +186,7 @@ async def _serve_pages(broker: Broker, metrics: Metrics, steps: contextlib.Async
 async def _open_status_socket(
     metrics: Metrics, path: str, steps: contextlib.AsyncExitStack
 ) -> None:
-    """Tell whoever may connect to the socket how this broker fares, until the end of `steps`."""
+    """Serve this broker's metrics on its socket until the end of `steps`."""
     page = StatusSocket(path, metrics.document)
     try:
         await page.open()

@@ -225,7 +225,7 @@ class Eligibility:
         )
 
     async def remove(self, broker: int, partitions: Sequence[TopicPartition]) -> None:
-        """Make a broker ineligible whose logs of partitions cannot be read, or begin anew."""
+        """Make a broker ineligible whose logs of partitions cannot be read, or begin again."""
         context = self._context
         left: dict[TopicPartition, Eligible] = {}
         gone = []

@@ -187,7 +187,7 @@ async def _start(changes: StateChanges) -> None:
             context.partition_states.begin(tp, _state_of(context, tp), changes.cause)
         await yield_to_loop()
     # 2. All replicas of JVM brokers: one that has just started writes its file of high watermarks
-    # anew at its first LeaderAndIsr, with the partitions of this alone.
+    # again at its first LeaderAndIsr, with the partitions of this alone.
     leaderless = context.waiting_for_leader()
     unsent = [tp for tp in context.leadership if _is_sent(context, tp)]
     if context.unstated:

@@ -370,7 +370,7 @@ class Controller:
         return found
 
     def unclean_election_enabled(self, topic: str | None) -> None:
-        """Elect anew where a topic's settings (None: the defaults) now allow unclean elections."""
+        """Elect again where a topic's settings (None: the defaults) now allow unclean elections."""
         if self.is_active:
             self._post(happened.UncleanElectionEnabled(topic))
 

@@ -162,7 +162,7 @@ def itself(element: Any) -> object:
 def cut(request: Message, shape: Shape, size: list[int]) -> Generator[Any, None, None]:
     """Yield the request's portions, and None now and then so that others may run.
 
-    A portion has elements of about `size[0]` in all; whoever holds the list may change it.
+    A portion has elements of about `size[0]` in all; the holder of the list may change it.
     """
     twice: dict[object, list[_Element]] = {}
     if shape.unique:

@@ -3,8 +3,8 @@
 Invariants: of all large requests together one works on the event loop at a time, a few
 milliseconds; then everything else has its turn. A request that can be cut is handled by its usual
 handler, a portion at a time, each as large as a few milliseconds bear; one that cannot holds so few
-elements that it is handled at once. Whoever is gone is not worked for any further. Kafka handles a
-request in one of several threads and needs nothing like it.
+elements that it is handled at once. Work for a client that is gone stops. Kafka handles a request
+in one of several threads and needs nothing like it.
 """
 
 import asyncio
