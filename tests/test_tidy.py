@@ -35,7 +35,6 @@ PURE_BUT_FOR_IMPORTS = {
     "admin/operations/record_format.py", "pipelines/replaying/encoding.py",
     "admin/replica_files/checks.py", "admin/replica_files/compare.py",
     "admin/replica_files/judge.py", "admin/replica_files/replica.py",
-    "testing/links.py",
 }  # fmt: skip
 
 
@@ -201,7 +200,7 @@ def test_what_calls_itself_a_decider_or_pure_touches_no_world():
     says = re.compile(r"\b[Aa] decider\b|\b(P|A p)ure(?!,? but)\b|Invariants: pure\b")
     docs = {name(path): ast.get_docstring(tree(path)) or "" for path in MODULES}
     deciders = {m for m, doc in docs.items() if says.search(doc) and not m.endswith("__init__.py")}
-    assert len(deciders) > 110
+    assert len(deciders) > 100
     impure = {module: ways for module in deciders if (ways := ways_out(module))}
     wrong = {module: impure.get(module) for module in impure.keys() ^ PURE_BUT_FOR_IMPORTS}
     assert not wrong, "\n".join(map(str, wrong.items()))

@@ -15,7 +15,7 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from ottla.controller import eligible
+from ottla.controller import eligibility
 from ottla.controller.broker_epochs import restarted_unseen
 from ottla.controller.context import Context
 from ottla.controller.elections import ElectionKind, elect
@@ -121,8 +121,8 @@ class World:
         c = self.context
         found = None
         if before is not None:
-            found = eligible.next_eligible(c, TP, before, self.state, self.configured)
-        eligible.note_isr(c, TP, () if before is None else before.isr, self.state.isr)
+            found = eligibility.next_eligible(c, TP, before, self.state, self.configured)
+        eligibility.note_isr(c, TP, () if before is None else before.isr, self.state.isr)
         known = c.eligible.pop(TP, None)
         if found is None:
             if known is not None:
@@ -150,8 +150,8 @@ class World:
         c, state = self.context, self.state
         if c.is_online(state.leader, TP):
             return
-        crashed = eligible.crashed(c, TP, state)
-        others = eligible.eligible_for(c, TP, state)
+        crashed = eligibility.crashed(c, TP, state)
+        others = eligibility.eligible_for(c, TP, state)
         if others and c.eligible[TP] is not self.record:
             del c.eligible[TP]
             others = ()
@@ -167,7 +167,7 @@ class World:
             return
         winner = outcome.state.leader
         end = self.replicas[winner].end
-        rests = eligible.record_behind(c, TP, state, outcome.state)
+        rests = eligibility.record_behind(c, TP, state, outcome.state)
         assert (rests is not None) == (winner in others and winner not in state.isr)
         if winner in others:
             self.elections += 1

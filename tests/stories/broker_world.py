@@ -306,13 +306,14 @@ def _deletes(logs: Any, tp: Any) -> str | None:
 
 
 def _leads(partition: Any, _update: Any, log: Any) -> Callable[[Any], str]:
-    before = partition.leader_epoch
+    state = partition.state
+    before = state.leader_epoch
 
     def after(_result: bool) -> str:
-        isr = ",".join(map(str, partition.isr.committed))
-        new = "" if partition.leader_epoch > before else " (epoch as before)"
+        isr = ",".join(map(str, state.isr.committed))
+        new = "" if state.leader_epoch > before else " (epoch as before)"
         return (
-            f"leads {partition.tp} epoch={partition.leader_epoch} from={partition.epoch_start} "
+            f"leads {partition.tp} epoch={state.leader_epoch} from={state.epoch_start} "
             f"isr={isr} hw={log.high_watermark}{new}"
         )
 

@@ -16,8 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ottla.controller.batch import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
-from ottla.controller.log_ends import LIST_OFFSETS
-from ottla.controller.loop import Controller
+from ottla.controller.loop import LIST_OFFSETS, Controller
 from ottla.model.cluster import BrokerInfo, Endpoint, ReplicaAssignment, TopicInfo
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ConnectionLostError

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from story_broker_script import is_broker_story
 from story_script import Story
 
-from ottla.controller import elections, log_ends
+from ottla.controller import elections, loop
 from ottla.model.rules import Rule
 
 STORIES = [p for p in sorted(Path(__file__).parent.glob("*.txt")) if not is_broker_story(p)]
@@ -17,7 +17,7 @@ STORIES = [p for p in sorted(Path(__file__).parent.glob("*.txt")) if not is_brok
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda p: p.stem)
 def test_story(path, request, monkeypatch):
-    monkeypatch.setattr(log_ends, "TIMEOUT_S", 0.3)  # for a broker that never answers
+    monkeypatch.setattr(loop, "LOG_ENDS_WITHIN_S", 0.3)  # for a broker that never answers
     written = path.read_text()
     happened = asyncio.run(Story(path).run())
     if request.config.getoption("--rewrite", default=False):

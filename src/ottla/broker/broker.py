@@ -380,7 +380,7 @@ class Broker:
         self._announce_replicas()
 
     def _fail(self, error: OttlaError) -> None:
-        """Have whoever waits for a failure end this server."""
+        """Have the task that waits for a failure end this server."""
         if not self._failure.done():
             self._failure.set_exception(error)
 

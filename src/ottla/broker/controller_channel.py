@@ -1,4 +1,4 @@
-"""Controller channel: this broker's one connection to whoever the controller is.
+"""Controller channel: this broker's one connection to the current controller.
 
 Invariants: the controller is the one the metadata cache names; a connection to another one is
 closed, never reused. Kafka: `NodeToControllerChannelManager`; requests take the network also when

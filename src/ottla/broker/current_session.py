@@ -1,6 +1,6 @@
 """Current session: this broker's session with ZooKeeper, and its registration in it.
 
-Whoever outlives sessions is given this, not a store. Invariant: only `membership` and `broker`
+Objects that outlive sessions get this, not a store. Invariant: only `membership` and `broker`
 change it.
 """
 

@@ -31,7 +31,7 @@ class Tasks:
         return self._closed
 
     def start(self, coroutine: Coroutine[Any, Any, Any], name: str) -> "asyncio.Task[Any]":
-        """Run a coroutine to its end; its result is for whoever holds the task."""
+        """Run a coroutine to its end; its result is for the holder of the task."""
         assert not self._closed, "a closed server starts nothing"
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self._running[task] = None

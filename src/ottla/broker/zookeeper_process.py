@@ -11,16 +11,19 @@ import asyncio
 import faulthandler
 import logging
 import signal
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 from ottla.broker.program import EXIT_FAILED, EXIT_OK, Level, last_words, set_up_logging
+from ottla.cli import Argument
 from ottla.cli.declaring import Option, read_plainly
 from ottla.log.files import OsFiles
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.net import garbage, runtime
 from ottla.security.sasl.jaas import users_of
+from ottla.zookeeper import data_copy
 from ottla.zookeeper.database import ACCEPT_LOSS, SET_ASIDE, SNAPSHOT_TRANSACTIONS, Database
 from ottla.zookeeper.memory import MemoryZooKeeper
 from ottla.zookeeper.server_authentication import NO_SASL, SaslUsers
@@ -29,6 +32,30 @@ from ottla.zookeeper.server_connection import Limits
 SECTION = "Server"
 """Of the JAAS file: ZooKeeper's name for it."""
 logger = logging.getLogger(__name__)
+
+
+def copy(
+    source: Annotated[str, Argument(metavar="FROM", help="The dataDir with the znodes")],
+    target: Annotated[str, Argument(metavar="TO", help="A dataDir without znodes")],
+) -> int:
+    """Copy the znodes of one dataDir into another one.
+
+    Bad input and folders that cannot be used end in one line on stderr and exit code 1 (2 for bad
+    usage), and leave both folders as they were.
+    """
+    source, target = (path.rstrip("/") or "/" for path in (source, target))
+    try:
+        found = data_copy.copy(runtime.real_world(OsFiles()), source, target)
+    except OttlaError as error:
+        sys.stderr.write(f"ottla zookeeper: {error}\n")
+        return EXIT_FAILED
+    sys.stdout.write(
+        f"copied {found.znodes} znodes at zxid {found.zxid:#x} into {target}"
+        + (f", cluster {found.cluster_id}" if found.cluster_id else "")
+        + (f", {found.sessions} sessions that were not closed" if found.sessions else "")
+        + "\n"
+    )
+    return EXIT_OK
 
 
 @dataclass(slots=True)

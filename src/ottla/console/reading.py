@@ -124,7 +124,7 @@ def _partitions(facts: TopicFacts, numbers: tuple[int, ...]) -> list[TopicPartit
     chosen = numbers or tuple(known)
     if len(chosen) > MOST_PARTITIONS:
         raise BadRequestError(
-            f"choose a partition: no more than {MOST_PARTITIONS} are read together, not {len(chosen):,}"
+            f"choose a partition: {len(chosen):,} is more than the {MOST_PARTITIONS} read together"
         )
     return [TopicPartition(facts.name, number) for number in chosen]
 

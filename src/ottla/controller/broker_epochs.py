@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from ottla.controller.context import Context
-from ottla.controller.eligible import eligible_for
+from ottla.controller.eligibility import eligible_for
 from ottla.controller.states import PartitionReplica
 from ottla.model.cluster import BrokerInfo
 from ottla.model.ids import TopicPartition

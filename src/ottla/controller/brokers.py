@@ -241,10 +241,10 @@ async def on_replicas_hosted(
 
 
 async def full_resync(changes: StateChanges, broker: int) -> None:
-    """Send a broker everything anew, because requests to it were dropped or failed there.
+    """Send a broker everything again, because requests to it were dropped or failed there.
 
     A replica that a reassignment waits for is sent as new and stays new: on its way from new to
-    online nothing is sent, since it has caught up by then (as in Kafka, which sends nothing anew).
+    online nothing is sent, since it has caught up by then (as in Kafka, which sends nothing again).
     """
     context = changes.context
     logger.info("full resync broker=%d", broker)

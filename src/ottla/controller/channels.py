@@ -185,7 +185,7 @@ class Channel:
         return self._peer
 
     def _ended(self, peer: Peer) -> None:
-        """Take note that a connection has ended, whoever ended it, unless the channel has."""
+        """Take note that a connection has ended, by either side, unless the channel has."""
         if peer is self._peer:
             self._suspect()
             self._reconnect_due = True

@@ -239,7 +239,7 @@ class Context:
     def partitions_with_leadership(self) -> list[TopicPartition]:
         """Return the partitions for UpdateMetadata to a new broker, also those being deleted.
 
-        Kafka leaves these out: a broker without replicas of them that registers anew while they
+        Kafka leaves these out: a broker without replicas of them that registers again while they
         are being deleted lists their topic for as long as it runs.
         """
         return [

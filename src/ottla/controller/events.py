@@ -85,7 +85,7 @@ class UncleanElectionEnabled(Event, frozen=True):
 
 
 class FullResyncDue(Event, frozen=True):
-    """A broker that lost requests responds again: send it everything anew."""
+    """A broker that lost requests responds again: send it everything again."""
 
     broker: int
 

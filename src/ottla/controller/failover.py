@@ -24,7 +24,7 @@ from ottla.controller import (
 from ottla.controller.broker_epochs import note_former_lives, restarted_unseen
 from ottla.controller.context import Context
 from ottla.controller.elections import ElectionKind
-from ottla.controller.eligible import note_first_broker_epochs
+from ottla.controller.eligibility import note_first_broker_epochs
 from ottla.controller.found import Zxids
 from ottla.controller.state_changes import WRITE_SLICE, StateChanges
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
@@ -187,7 +187,7 @@ async def _start(changes: StateChanges) -> None:
             context.partition_states.begin(tp, _state_of(context, tp), changes.cause)
         await yield_to_loop()
     # 2. All replicas of JVM brokers: one that has just started writes its file of high watermarks
-    # anew at its first LeaderAndIsr, with the partitions of this alone.
+    # again at its first LeaderAndIsr, with the partitions of this alone.
     leaderless = context.waiting_for_leader()
     unsent = [tp for tp in context.leadership if _is_sent(context, tp)]
     if context.unstated:

@@ -19,11 +19,10 @@ from ottla.controller.batch import LEADER_AND_ISR, STOP_REPLICA, Outgoing
 from ottla.controller.channels import Channels, Connect
 from ottla.controller.context import Context, Settings
 from ottla.controller.crash_detection import CRASH_DETECTION, OFF, CrashDetector
-from ottla.controller.elections import ElectionKind
+from ottla.controller.elections import ElectionKind, LogEnd
 from ottla.controller.events import Event, RequestReceived
 from ottla.controller.handlers import Handlers
 from ottla.controller.journal import Journal
-from ottla.controller.log_ends import LogEndRequests
 from ottla.controller.term import ControllerTerm, KnownTopicIds
 from ottla.log.predecessors import keep_of
 from ottla.log.rolling_file import RollingFile
@@ -33,11 +32,13 @@ from ottla.model.errors import ControllerMovedError, ErrorCode, NotControllerErr
 from ottla.model.ids import TopicPartition
 from ottla.model.journal_schema import JOURNAL_NAME, Elected, Resigned
 from ottla.model.ports import World
+from ottla.model.protocol import DEBUGGING_CONSUMER, LATEST
 from ottla.model.recent_times import RecentTimes
 from ottla.model.time_slices import yield_to_loop
 from ottla.net.garbage import growing
 from ottla.net.peer import PeerConnection
 from ottla.security.client import ClientSecurity
+from ottla.wire.codec import encode_request
 from ottla.wire.messages.control import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -46,6 +47,7 @@ from ottla.wire.messages.control import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
 )
+from ottla.wire.messages.records import ListOffsetsRequest
 from ottla.zookeeper.errors import ConnectionLossError, SessionExpiredError
 from ottla.zookeeper.store import Store
 from ottla.zookeeper.watches import WatchEvent
@@ -76,6 +78,78 @@ METRICS: Mapping[type[Event], str] = {
     happened.LeaderAndIsrResponseReceived: "LeaderAndIsrResponseReceivedRateAndTimeMs",
 }
 """Events without a metric are not Kafka's, or Kafka's `Idle`."""
+
+
+LOG_ENDS_WITHIN_S = 2.0
+VERSION = 5
+"""Known to every broker of 2.2 and later; responses carry the leader epoch since version 4."""
+LIST_OFFSETS = 2
+
+
+class LogEndRequests:
+    """Sends ListOffsets over connections that `connect` opens to the controller's listener.
+
+    Each broker gets one request, over a connection of its own, all at the same time; a broker
+    without a response within `LOG_ENDS_WITHIN_S` is left out. The request is ListOffsets with the
+    replica id of the "debugging consumer", to which followers respond with their log end, JVM
+    brokers too. In KRaft it is GetReplicaLogInfo (KIP-966).
+    """
+
+    def __init__(self, context: Context, connect: Connect, listener: str) -> None:
+        self._context = context
+        self._connect = connect
+        self._listener = listener
+
+    async def fetch(
+        self, wanted: Mapping[int, Sequence[TopicPartition]]
+    ) -> dict[TopicPartition, dict[int, LogEnd]]:
+        """Return the log ends in the brokers' responses, by partition and broker."""
+        found: dict[TopicPartition, dict[int, LogEnd]] = {}
+        brokers = list(wanted)
+        responses = await asyncio.gather(
+            *(self._fetch(b, wanted[b]) for b in brokers), return_exceptions=True
+        )
+        for broker, response in zip(brokers, responses, strict=True):
+            if isinstance(response, BaseException):
+                if not isinstance(response, (OttlaError, TimeoutError)):
+                    raise response
+                logger.warning("log ends not read broker=%d error=%r", broker, response)
+                continue
+            for tp, end in response.items():
+                found.setdefault(tp, {})[broker] = end
+        return found
+
+    async def _fetch(
+        self, broker_id: int, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, LogEnd]:
+        broker = self._context.brokers[broker_id]
+        endpoint = next((e for e in broker.endpoints if e.listener == self._listener), None)
+        if endpoint is None:
+            return {}
+        async with asyncio.timeout(LOG_ENDS_WITHIN_S):
+            peer = await self._connect(endpoint)
+            try:
+                body = encode_request(_request(partitions), VERSION)
+                response = await peer.send_encoded(LIST_OFFSETS, VERSION, body, LOG_ENDS_WITHIN_S)
+            finally:
+                peer.close()
+        return {
+            TopicPartition(topic.name, p.partition_index): (p.leader_epoch, p.offset)
+            for topic in response.topics
+            for p in topic.partitions
+            if p.error_code == ErrorCode.NONE
+        }
+
+
+def _request(partitions: Sequence[TopicPartition]) -> ListOffsetsRequest:
+    r = ListOffsetsRequest
+    topics: dict[str, ListOffsetsRequest.ListOffsetsTopic] = {}
+    for tp in partitions:
+        topic = topics.setdefault(tp.topic, r.ListOffsetsTopic(name=tp.topic))
+        topic.partitions.append(
+            r.ListOffsetsPartition(partition_index=tp.partition, timestamp=LATEST)
+        )
+    return r(replica_id=DEBUGGING_CONSUMER, topics=list(topics.values()))
 
 
 class EventTimes:
@@ -296,7 +370,7 @@ class Controller:
         return found
 
     def unclean_election_enabled(self, topic: str | None) -> None:
-        """Elect anew where a topic's settings (None: the defaults) now allow unclean elections."""
+        """Elect again where a topic's settings (None: the defaults) now allow unclean elections."""
         if self.is_active:
             self._post(happened.UncleanElectionEnabled(topic))
 

@@ -72,7 +72,7 @@ async def alter_partition(
     # 3. The others are written and settled.
     decisions = {tp: _decision(context, tp, found, version) for tp in found.writes}
     results: dict[TopicPartition, Result] = dict(found.results)
-    # Who registers anew meanwhile is not let in: we may hear of it only after the write.
+    # Who registers again meanwhile is not let in: we may hear of it only after the write.
     newcomers = {tp: _newcomers(context, tp, asked) for tp, asked in found.writes.items()}
     plan = Plan(writes=found.writes, decisions=decisions, newcomers=newcomers)
     outcomes = await changes.write_proposals(plan)

@@ -21,8 +21,7 @@ from ottla.controller.batch import RequestBatch
 from ottla.controller.cluster_state import ClusterState
 from ottla.controller.context import Context, Settings
 from ottla.controller.elections import ElectionKind
-from ottla.controller.eligibility import Eligibility
-from ottla.controller.eligible import record_behind
+from ottla.controller.eligibility import Eligibility, record_behind
 from ottla.controller.found import States
 from ottla.controller.journal import CHANGES_A_LINE, Change
 from ottla.controller.leadership import (

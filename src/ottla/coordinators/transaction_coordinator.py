@@ -21,8 +21,7 @@ from ottla.coordinators.loop_timers import now_of
 from ottla.coordinators.requests import AwaitsResult, InitProducerId, InitResult, ProducerIdAndEpoch
 from ottla.coordinators.timers import Now
 from ottla.coordinators.transaction import Transaction, TransactionState
-from ottla.coordinators.transaction_channels import Leaders
-from ottla.coordinators.transaction_markers import DeletedOf, TransactionMarkers
+from ottla.coordinators.transaction_markers import DeletedOf, Leaders, TransactionMarkers
 from ottla.coordinators.transaction_records import (
     TransactionRecordReader,
     transaction_key,

@@ -8,16 +8,17 @@ Kafka: `TransactionMarkerChannelManager` and `TransactionMarkerRequestCompletion
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
+from typing import Any, NamedTuple, Protocol
 
-from ottla.coordinators.transaction_channels import Leaders, TransactionChannels
 from ottla.coordinators.transactions import Markers
+from ottla.model.cluster import Endpoint
 from ottla.model.config import BrokerConfig
-from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError
 from ottla.model.ids import NO_LEADER, TopicPartition
 from ottla.model.ports import World
 from ottla.model.time_slices import end_tasks
+from ottla.replication.inter_broker import BrokerConnection
 from ottla.security.client import ClientSecurity
 from ottla.wire.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
@@ -45,6 +46,81 @@ FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COOR
 
 DeletedOf = Callable[[Collection[TopicPartition]], Awaitable[Collection[TopicPartition]]]
 """Returns which partitions are deleted or being deleted, from ZooKeeper; may raise OttlaError."""
+
+
+class PartitionLeader(Protocol):
+    """A partition as the metadata cache knows it."""
+
+    @property
+    def leader(self) -> int: ...
+
+
+class Leaders(Protocol):
+    """The leaders of partitions: the broker's metadata cache."""
+
+    def partition(self, topic: str, partition: int) -> PartitionLeader | None: ...
+
+    def endpoint(self, broker_id: int, listener: str) -> Endpoint | None: ...
+
+
+class TransactionChannels:
+    """The connections, and the tasks that send: `work` sends to a broker until nothing is left.
+
+    One connection to each broker, for markers and for verification: one task sends to a broker, and
+    one request at a time; a request is answered or fails within a limited time. Kafka: the two
+    `InterBrokerSendThread`s of the coordinators.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        leaders: Leaders,
+        name: str,
+        work: Callable[[int], Coroutine[Any, Any, None]],
+        security: ClientSecurity | None,
+    ) -> None:
+        self._world = world
+        self._leaders = leaders
+        self._listener = config.inter_broker_listener
+        self._client_id = f"broker-{config.broker_id}-{name}"
+        self._connect_timeout_s = config.integer("socket.connection.setup.timeout.ms") / 1000
+        self._timeout_s = config.integer("request.timeout.ms") / 1000
+        self._work = work
+        self._security = security
+        self._connections: dict[int, BrokerConnection] = {}
+        self._senders: dict[int, asyncio.Task[None]] = {}
+
+    def start(self, broker_id: int) -> None:
+        """Have a task send to a broker, unless one does."""
+        if broker_id not in self._senders:
+            task = asyncio.get_running_loop().create_task(
+                self._work(broker_id), name=f"{self._client_id}-{broker_id}"
+            )
+            self._senders[broker_id] = task
+
+    def ended(self, broker_id: int) -> None:
+        """Note that the task of a broker has nothing left to send."""
+        del self._senders[broker_id]
+
+    async def send(self, broker_id: int, request: Any, version: int) -> Any:
+        """Send one request and return its response; ConnectionLostError if there is none."""
+        endpoint = self._leaders.endpoint(broker_id, self._listener)
+        if endpoint is None:
+            raise ConnectionLostError("the broker is not alive in the metadata cache")
+        connection = self._connections.get(broker_id)
+        if connection is None:
+            connection = self._connections[broker_id] = BrokerConnection(
+                self._world, self._client_id, self._connect_timeout_s, self._security
+            )
+        peer = await connection.peer(endpoint)
+        return await peer.send(request, version, self._timeout_s)
+
+    async def close(self) -> None:
+        """Stop sending."""
+        await end_tasks(*self._senders.values())
+        for connection in self._connections.values():
+            connection.close()
 
 
 class _QueuedMarkers(NamedTuple):

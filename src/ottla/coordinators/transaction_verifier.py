@@ -12,8 +12,8 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from ottla.coordinators.requests import AwaitsVerification, PartitionErrors, ProducerIdAndEpoch
-from ottla.coordinators.transaction_channels import Leaders, TransactionChannels
 from ottla.coordinators.transaction_coordinator import TransactionCoordinator
+from ottla.coordinators.transaction_markers import Leaders, TransactionChannels
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import NO_LEADER, TopicPartition

@@ -8,7 +8,7 @@ id, its logs are complete after an unclean stop, too. Invariants:
   start begins and written when all is loaded; it is removed after a disk error, and before a log
   that may be incomplete is put into the dir
 - a start that found records missing writes no file before a controller has sent the broker its
-  replicas: then logs that are not there any more have been made anew, and marked. To have
+  replicas: then logs that are not there any more have been made again, and marked. To have
   registered is not enough: an emptied disk that no controller had heard of, and that was stopped
   cleanly, passed for one that had kept everything (adr/0007)
 - it counts only beside the lock file that the last life held (`lives`): the files of a copy of the

@@ -83,7 +83,7 @@ class Removals:
             finally:
                 after, self._current = self._current, None
                 if after != path:
-                    self._push(due_s, after)  # renamed amid the step
+                    self._push(due_s, after)  # renamed during the step
             if done:
                 removed += 1
             elif after == path:

@@ -55,7 +55,7 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     lock: str = ""
     """the lock file that it held (`Files.lock_id`)"""
     zookeeper_went_back: bool = False
-    """whether any life found ZooKeeper older than what it remembered: strays then stay for ever"""
+    """whether any life found ZooKeeper older than what it remembered: strays then stay forever"""
 
     def is_last(self, stated: str) -> bool:
         """Return whether this dir is of the life that ZooKeeper knows as the last one."""

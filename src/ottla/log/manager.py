@@ -268,7 +268,7 @@ class LogManager:
     def _resolve_duplicate_folder(self, log: Log, log_dir: LogDir, name: str) -> bool:
         """Return whether this folder, not the log known under its name, is the partition's.
 
-        StartupError, as in Kafka, unless a crash amid a replacement left both.
+        StartupError, as in Kafka, unless a crash during a replacement left both.
         """
         tp, folder = log.tp, log_dir.file(name)
         if log_dir_files.replaced_by(self._files, log.dir) == log_dir.path:
@@ -323,8 +323,8 @@ class LogManager:
     def _dir_failed(self, log_dir: LogDir, error: OSError) -> None:
         """Take a dir and all logs in it offline; tell who asked to know.
 
-        Not where descriptors ran out: whoever did not get one tries again, and until then there is
-        no clean stop (F45).
+        Not where descriptors ran out: a caller that did not get one tries again, and until then
+        there is no clean stop (F45).
         """
         if is_shortage(error):
             self._shortages += 1
@@ -547,7 +547,7 @@ class LogManager:
     async def announce_replacement(self, workers: Workers, tp: TopicPartition) -> None:
         """Note in the current log's folder, durably, in which dir its future log lies.
 
-        To be done before `promote_future`: a crash amid that leaves two current folders.
+        To be done before `promote_future`: a crash during that leaves two current folders.
         """
         log, target = self._logs[tp], self._dir_of(self._futures[tp]).path
         await self.write_beside(workers, log, REPLACED_BY, target.encode())

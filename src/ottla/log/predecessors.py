@@ -86,7 +86,7 @@ class Predecessors:
             self._next()
 
     def close(self) -> None:
-        """Stop compressing; what is half done is begun anew by the next process."""
+        """Stop compressing; what is half done is begun again by the next process."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -46,7 +46,7 @@ KRAFT = ("process.roles", "controller.quorum.", "controller.listener.", "metadat
 """What settings of KRaft alone begin with."""
 
 LEAST_INTERVAL_S = 0.05
-"""The shortest sleep of a loop that repeats for ever, whatever its setting."""
+"""The shortest sleep of a loop that repeats forever, whatever its setting."""
 
 
 def base_name(key: str) -> str:

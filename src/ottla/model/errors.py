@@ -301,7 +301,7 @@ class FencedLeaderEpochError(OttlaError):
 
 
 class IneligibleReplicaError(OttlaError):
-    """A replica may not be let into an ISR: its broker has registered anew."""
+    """A replica may not be let into an ISR: its broker has registered again."""
 
     code = ErrorCode.INELIGIBLE_REPLICA
 

@@ -421,7 +421,7 @@ class LogDirsFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class BrokerFellBehind(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A broker is sent everything anew: requests to it were dropped, or failed there."""
+    """A broker is sent everything again: requests to it were dropped, or failed there."""
 
     broker: int
 

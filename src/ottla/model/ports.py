@@ -144,7 +144,7 @@ class Files(Protocol):
     def mutex(self) -> AbstractContextManager[object]:
         """Return a new lock for workers and the event loop.
 
-        Whoever holds it waits for nothing: no fsync, no read that may be cold, no other lock.
+        Its holder waits for nothing: no fsync, no read that may be cold, no other lock.
         """
         ...
 

@@ -387,7 +387,7 @@ def _same_epoch(
     """Nothing new, unless the controller has just given the topic an id, or stopped to send it.
 
     Any follower that it stopped follows again. It matters for a damaged replica (adr/0008): it is
-    stopped after its first refusal, and by then a second LeaderAndIsr may have had it copied anew.
+    stopped after its first refusal, and by then a second LeaderAndIsr may have had it copied again.
     Kafka would wait for a higher epoch.
     """
     if partition.stopped:

@@ -87,7 +87,7 @@ class Waiting(Protocol):
 
 
 class FetchSession:
-    """A fetcher's partitions. `id` is 0 until the cache took it in, or for ever if it never does.
+    """A fetcher's partitions. `id` is 0 until the cache took it in, or forever if it never does.
 
     `unnamed` tells that some topic id was not known when it was listed.
 
@@ -258,7 +258,7 @@ class SessionCache:
         return known
 
     def settle(self, session: FetchSession) -> None:
-        """Close a session that its request left without partitions; else count its size anew."""
+        """Close a session that its request left without partitions; else count its size again."""
         if session.id == INVALID_SESSION_ID:
             return
         if not session.entries:

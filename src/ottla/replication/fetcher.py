@@ -388,7 +388,7 @@ class LeaderFetcher:
             self._retry_after_error(state, error)
 
     def _retry_after_error(self, state: PartitionFetchState, reason: object) -> None:
-        """Back off, then fetch from the log's end: the leader compares epoch and offset anew (R1).
+        """Back off, then fetch from the log's end: the leader compares epoch and offset again (R1).
 
         Bad records may come from a leader that is just truncating. A permanent error is retried
         with the longest backoff. Kafka stops fetching such a partition until the next LeaderAndIsr.

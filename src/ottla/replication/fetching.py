@@ -652,7 +652,7 @@ class FetchPath:
         dirty = session.dirty
         for entry, data in fetch.found.responses:
             if data.error_code:
-                entry.sent_high_watermark = -1  # when the error is gone, say it anew
+                entry.sent_high_watermark = -1  # when the error is gone, say it again
                 continue
             entry.sent_high_watermark = data.high_watermark
             entry.sent_log_start = data.log_start_offset

@@ -208,7 +208,7 @@ def high_watermark(
     """Return the offset below which all who must have the records have them (R4, R7).
 
     Besides the maximal ISR a caught-up follower about to join is waited for: were it not, the
-    leader alone could run ahead for ever and the follower's end never reach the high watermark.
+    leader alone could run ahead forever and the follower's end never reach the high watermark.
     `alive` holds the brokers that may join at all (R9); members of the ISR need not be alive.
     Nor is one waited for that the controller has just refused: it may be shutting down, and
     producers would wait for it until it is back.

@@ -603,7 +603,7 @@ class ReplicaManager:
                 logger.exception("isr expiration failed")
 
     async def raise_high_watermarks(self) -> None:
-        """Look anew which followers outside the ISR are to be waited for: brokers came or went.
+        """Look again which followers outside the ISR are to be waited for: brokers came or went.
 
         Where producers wait for a broker that is gone, no append or fetch would do it.
         """

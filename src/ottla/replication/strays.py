@@ -91,7 +91,7 @@ async def put_strays_aside(
         for tp in strays:
             log = replicas.logs.get(tp)
             if log is None or topic_id == log.topic_id:
-                continue  # deleted and created anew while this caller asked ZooKeeper
+                continue  # deleted and created again while this caller asked ZooKeeper
             logger.error(
                 "stray replica put aside partition=%s reason=another topic has its name", tp
             )

@@ -16,7 +16,7 @@ Invariants:
   (`truncation.divergence` at the other replica); only a replica with a later epoch than all of ours
   makes us truncate what it does not have
 - after such a truncation, records are taken over only from a replica that knows the epoch which
-  caused it. Else two replicas could give and truncate the same records for ever. If the replica
+  caused it. Else two replicas could give and truncate the same records forever. If the replica
   that caused the truncation fails before we have all its records, the truncation is forgotten
 - a replica is pending until it found our log to continue its own and then returned a log end that
   ours has reached, or until it responded that our offset is out of its range. A response without
@@ -219,7 +219,7 @@ class TailRecovery:
         now_ms = self._host.now_ms()
         async for tp, one in InTimeSlices(list(self._pending.items()), self._world.clock):
             if self._pending.get(tp) is not one:
-                continue  # cancelled, or added anew
+                continue  # cancelled, or added again
             if not one.verified and (now_ms < one.deadline_ms or not self._late(one, now_ms)):
                 continue
             del self._pending[tp]

@@ -1,4 +1,4 @@
-"""TLS: contexts of Python's ssl made of Kafka's settings, and made anew when certificates change.
+"""TLS: contexts of Python's ssl made of Kafka's settings, and made again when certificates change.
 
 A context is replaced, never changed: connections keep the one they began with. Invariants: TLS 1.2
 and 1.3 only; no compression, no renegotiation; a server has a key; a client checks the host name

@@ -46,11 +46,11 @@ __all__ = [
     "encode_struct",
     "encode_versioned",
     "request_class",
-    "request_decoder",
-    "request_encoder",
+    "request_readers",
+    "request_writers",
     "response_class",
-    "response_decoder",
-    "response_encoder",
+    "response_readers",
+    "response_writers",
 ]
 
 F = TypeVar("F")
@@ -124,31 +124,12 @@ class _Compiled(dict[tuple[int, int], F]):
         return made
 
 
-_request_readers = _Compiled(compile_reader, request_class)
-_response_readers = _Compiled(compile_reader, response_class)
-_request_writers = _Compiled(compile_writer, request_class)
-_response_writers = _Compiled(compile_writer, response_class)
+# Functions as `compile_read` and `compile_write` make them, without the checks of `decode_request`.
+request_readers = _Compiled(compile_reader, request_class)
+response_readers = _Compiled(compile_reader, response_class)
+request_writers = _Compiled(compile_writer, request_class)
+response_writers = _Compiled(compile_writer, response_class)
 _sliced_readers = _Compiled(compile_sliced_reader, request_class)
-
-
-def request_decoder(api_key: int, version: int) -> Reader:
-    """Return the compiled `(buf, pos) -> (message, end)`; see `compile_read` for what it leaves."""
-    return _request_readers[api_key, version]
-
-
-def response_decoder(api_key: int, version: int) -> Reader:
-    """Return the compiled `(buf, pos) -> (message, end)`; see `compile_read` for what it leaves."""
-    return _response_readers[api_key, version]
-
-
-def request_encoder(api_key: int, version: int) -> Writer:
-    """Return the compiled `(message, parts) -> None`, which appends to `parts`."""
-    return _request_writers[api_key, version]
-
-
-def response_encoder(api_key: int, version: int) -> Writer:
-    """Return the compiled `(message, parts) -> None`, which appends to `parts`."""
-    return _response_writers[api_key, version]
 
 
 @cache
@@ -174,7 +155,7 @@ def decode_request(
     """
     if len(buf) - pos > LARGE_BYTES:
         return _decode_large(api_key, version, memoryview(buf), pos, rest_ok=rest_ok)
-    reader = _request_readers[api_key, version]
+    reader = request_readers[api_key, version]
     return _decode(reader, buf, pos, api_key, version, rest_ok=rest_ok)
 
 
@@ -186,7 +167,7 @@ def _decode_large(api_key: int, version: int, buf: memoryview, pos: int, *, rest
 
 def decode_response(api_key: int, version: int, buf: Buffer, pos: int = 0) -> Any:
     """Return the response whose body fills `buf` from `pos` to its end."""
-    return _decode(_response_readers[api_key, version], buf, pos, api_key, version)
+    return _decode(response_readers[api_key, version], buf, pos, api_key, version)
 
 
 def _decode(
@@ -255,7 +236,7 @@ def _name(what: int | str) -> str:
 
 def encode_request(message: Message, version: int) -> list[Buffer]:
     """Return the parts of a request's body."""
-    return _encode(_request_writers[message.API_KEY, version], message)
+    return _encode(request_writers[message.API_KEY, version], message)
 
 
 def encode_in_slices(message: Message, version: int) -> Generator[None, None, list[Buffer]]:
@@ -290,7 +271,7 @@ def _struct_encoder(cls: type[WireStruct], version: int, flexible: int | None) -
 
 def encode_response(message: Message, version: int) -> list[Buffer]:
     """Return the parts of a response's body."""
-    return _encode(_response_writers[message.API_KEY, version], message)
+    return _encode(response_writers[message.API_KEY, version], message)
 
 
 def _encode(writer: Writer, value: WireStruct) -> list[Buffer]:

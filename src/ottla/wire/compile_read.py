@@ -8,7 +8,8 @@ position past it: the caller must check `position <= len(buf)` once, at the end.
 methods Kafka's message generator emits.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from struct import Struct, calcsize
 from typing import Any
 
@@ -30,8 +31,7 @@ NUMBERS = 8
 
 def compile_reader(layout: StructLayout, version: int, flexible: int | None) -> Reader:
     """Return the parse function of `layout` in `version`; `flexible` is the message's threshold."""
-    source = _ReadSource(version, flexible=flexible is not None and version >= flexible)
-    read: Reader = source.compile(layout)
+    read: Reader = _ReadSource(version, flexible).compile(layout)
     return read
 
 
@@ -40,10 +40,7 @@ def compile_sliced_reader(layout: StructLayout, version: int, flexible: int | No
 
     It yields how many elements of arrays it read since the last time.
     """
-    source = _ReadSource(
-        version, flexible=flexible is not None and version >= flexible, sliced=True
-    )
-    read: SlicedReader = source.compile(layout)
+    read: SlicedReader = _ReadSource(version, flexible, sliced=True).compile(layout)
     return read
 
 
@@ -66,18 +63,50 @@ def minimum_size(layout: StructLayout, version: int, *, flexible: bool) -> int:
     return total
 
 
-class _ReadSource:
-    """Source lines under construction. `_run` holds fixed-size reads not written out yet."""
+class Source:
+    """Source lines of a function under construction, in one version of a message."""
 
-    def __init__(self, version: int, *, flexible: bool, sliced: bool = False) -> None:
+    def __init__(self, version: int, flexible: int | None, *, sliced: bool = False) -> None:
+        """`flexible`: the message's first flexible version."""
         self._version = version
-        self._flexible = flexible
+        self._flexible = flexible is not None and version >= flexible
         self._sliced = sliced
         self._lines: list[str] = []
         self._depth = 1
         self._run: list[tuple[str, str]] = []
         self._names = 0
-        self._env: dict[str, Any] = {
+        self._env: dict[str, Any] = {}
+
+    def _line(self, text: str) -> None:
+        self._lines.append("    " * self._depth + text)
+
+    @contextmanager
+    def _block(self, head: str) -> Iterator[None]:
+        """Write a line that others below it belong to."""
+        self._line(head)
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    def _name(self) -> str:
+        self._names += 1
+        return f"v{self._names}"
+
+    def _compiled(self, head: str, layout: StructLayout) -> Any:
+        """Return the function of these lines. `head`: its name and arguments."""
+        source = f"def {head}:\n" + "\n".join(self._lines) + "\n"
+        function = head.partition("(")[0]
+        name = f"<{function} {layout.name} v{self._version}>"
+        exec(compile(source, name, "exec"), self._env)  # noqa: S102 - our own source, see above # nosec B102
+        return self._env[function]
+
+
+class _ReadSource(Source):
+    """A parse function. `_run` holds fixed-size reads not written out yet: letter and name."""
+
+    def compile(self, layout: StructLayout) -> Any:
+        """Return a Reader, or a SlicedReader."""
+        self._env |= {
             "UV": primitives.read_uvarint,
             "UV_TEXT": primitives.read_text_length,
             "SKIP": primitives.skip_tagged_fields,
@@ -86,9 +115,6 @@ class _ReadSource:
             "BAD_TAG": primitives.bad_tag,
             "MANY": _many_numbers,
         }
-
-    def compile(self, layout: StructLayout) -> Any:
-        """Return a Reader, or a SlicedReader."""
         self._line("E = len(b)")
         if self._sliced:
             self._line("n = 0")
@@ -96,19 +122,9 @@ class _ReadSource:
         made = self._struct(layout)
         self._flush()
         self._line(f"return {made}, p")
-        source = "def read(b, p):\n" + "\n".join(self._lines) + "\n"
-        name = f"<read {layout.name} v{self._version}>"
-        exec(compile(source, name, "exec"), self._env)  # noqa: S102 - our own source, see above # nosec B102
-        return self._env["read"]
+        return self._compiled("read(b, p)", layout)
 
     # -- emitting ---------------------------------------------------------------------------
-
-    def _line(self, text: str) -> None:
-        self._lines.append("    " * self._depth + text)
-
-    def _name(self) -> str:
-        self._names += 1
-        return f"v{self._names}"
 
     def _fixed(self, letter: str) -> str:
         name = self._name()
@@ -185,24 +201,20 @@ class _ReadSource:
         self._line(
             f"if {count} * 2 > E - p or {count} > {MAX_TAGGED_FIELDS}: BAD_COUNT({count}, p)"
         )
-        self._line(f"for _ in range({count}):")
-        self._depth += 1
-        tag = self._uvarint()
-        size = self._uvarint()
-        stop = self._name()
-        self._line(f"{stop} = p + {size}")
-        word = "if"
-        for item in known:
-            self._line(f"{word} {tag} == {item.tag}:")
-            self._depth += 1
-            value = self._value(item, where=f"{layout.name}.{item.name}")
-            self._flush()
-            self._line(f"{values[item.name]} = {value}")
-            self._line(f"if p != {stop}: BAD_TAG({tag})")
-            self._depth -= 1
-            word = "elif"
-        self._line(f"else: p = {stop}")
-        self._depth -= 1
+        with self._block(f"for _ in range({count}):"):
+            tag = self._uvarint()
+            size = self._uvarint()
+            stop = self._name()
+            self._line(f"{stop} = p + {size}")
+            word = "if"
+            for item in known:
+                with self._block(f"{word} {tag} == {item.tag}:"):
+                    value = self._value(item, where=f"{layout.name}.{item.name}")
+                    self._flush()
+                    self._line(f"{values[item.name]} = {value}")
+                    self._line(f"if p != {stop}: BAD_TAG({tag})")
+                word = "elif"
+            self._line(f"else: p = {stop}")
         return values
 
     # -- fields -----------------------------------------------------------------------------
@@ -222,12 +234,10 @@ class _ReadSource:
         self._flush()
         value = self._name()
         self._line(f"if {mark} < 0: {value} = None")
-        self._line("else:")
-        self._depth += 1
-        made = self._struct(item.struct)
-        self._flush()
-        self._line(f"{value} = {made}")
-        self._depth -= 1
+        with self._block("else:"):
+            made = self._struct(item.struct)
+            self._flush()
+            self._line(f"{value} = {made}")
         return value
 
     def _length(self, letter: str) -> tuple[str, str]:
@@ -296,18 +306,16 @@ class _ReadSource:
             least = minimum_size(item.struct, self._version, flexible=self._flexible)
         self._line(f"if {count} * {max(least, 1)} > E - p: BAD_COUNT({count}, p)")
         self._line(f"{value} = []")
-        self._line(f"for _ in range({count}):")
-        self._depth += 1
-        if item.struct is not None:
-            made = self._struct(item.struct)
-        else:
-            made = self._bytes_like(item.type, where, nullable=False)
-        self._flush()
-        self._line(f"{value}.append({made})")
-        if self._sliced:
-            self._line("n += 1")
-            self._line(f"if n >= {SLICE}: yield n; n = 0")
-        self._depth -= 1
+        with self._block(f"for _ in range({count}):"):
+            if item.struct is not None:
+                made = self._struct(item.struct)
+            else:
+                made = self._bytes_like(item.type, where, nullable=False)
+            self._flush()
+            self._line(f"{value}.append({made})")
+            if self._sliced:
+                self._line("n += 1")
+                self._line(f"if n >= {SLICE}: yield n; n = 0")
 
 
 def _many_numbers(

@@ -12,7 +12,7 @@ from struct import Struct
 from typing import Any
 
 from ottla.wire import primitives
-from ottla.wire.compile_read import SLICE
+from ottla.wire.compile_read import SLICE, Source
 from ottla.wire.schema import FIXED, FieldLayout, StructLayout
 
 Writer = Callable[[Any, list[Any]], None]
@@ -21,38 +21,29 @@ SlicedWriter = Callable[[Any, list[Any]], Generator[None, None, None]]
 
 def compile_writer(layout: StructLayout, version: int, flexible: int | None) -> Writer:
     """Return the write function of `layout` in `version`; `flexible` is the message's threshold."""
-    source = _WriteSource(version, flexible=flexible is not None and version >= flexible)
-    write: Writer = source.compile(layout)
+    write: Writer = _WriteSource(version, flexible).compile(layout)
     return write
 
 
 def compile_sliced_writer(layout: StructLayout, version: int, flexible: int | None) -> SlicedWriter:
     """Return the same as a generator, which yields now and then."""
-    source = _WriteSource(
-        version, flexible=flexible is not None and version >= flexible, sliced=True
-    )
-    write: SlicedWriter = source.compile(layout)
+    write: SlicedWriter = _WriteSource(version, flexible, sliced=True).compile(layout)
     return write
 
 
-class _WriteSource:
-    """Source lines under construction. `_run` holds values to be packed with the next flush.
+class _WriteSource(Source):
+    """A write function. `_run` holds values to be packed with the next flush.
 
     An entry of the run is (shape, expressions): a struct letter and one value, or `*letter` or
     `+letter` (see `RunPackers`) and the name of the list.
     """
 
-    def __init__(self, version: int, *, flexible: bool, sliced: bool = False) -> None:
-        self._version = version
-        self._flexible = flexible
-        self._sliced = sliced
-        self._lines: list[str] = []
-        self._depth = 1
-        self._run: list[tuple[str, str]] = []
-        self._names = 0
-        self._out = "out"
-        self._parts = "parts"
-        self._env: dict[str, Any] = {
+    _out = "out"
+    _parts = "parts"
+
+    def compile(self, layout: StructLayout) -> Any:
+        """Return a Writer, or a SlicedWriter."""
+        self._env |= {
             "UVARINT": primitives.uvarint,
             "BYTE": primitives.ONE_BYTE,
             "BAD_NULL": primitives.bad_null,
@@ -62,27 +53,14 @@ class _WriteSource:
             "SL": primitives.LEGACY_STRINGS,
             "SLN": primitives.LEGACY_NULLABLE_STRINGS,
         }
-
-    def compile(self, layout: StructLayout) -> Any:
-        """Return a Writer, or a SlicedWriter."""
         self._line("out = parts.append")
         if self._sliced:
             self._line("n = 0")
         self._struct(layout, "o")
         self._flush()
-        source = "def write(o, parts):\n" + "\n".join(self._lines) + "\n"
-        name = f"<write {layout.name} v{self._version}>"
-        exec(compile(source, name, "exec"), self._env)  # noqa: S102 - our own source, see above # nosec B102
-        return self._env["write"]
+        return self._compiled("write(o, parts)", layout)
 
     # -- emitting ---------------------------------------------------------------------------
-
-    def _line(self, text: str) -> None:
-        self._lines.append("    " * self._depth + text)
-
-    def _name(self) -> str:
-        self._names += 1
-        return f"v{self._names}"
 
     def _flush(self) -> None:
         """Write out the pending run as one pack."""
@@ -177,14 +155,10 @@ class _WriteSource:
         count = self._name()
         self._line(f"{count} = {' + '.join(conditions.values())}")
         self._line(f"{self._out}(BYTE[{count}])")
-        self._line(f"if {count}:")
-        self._depth += 1
-        for item in known:
-            self._line(f"if {conditions[item.name]}:")
-            self._depth += 1
-            self._tagged_value(item, f"{subject}.{item.name}", f"{owner}.{item.name}")
-            self._depth -= 1
-        self._depth -= 1
+        with self._block(f"if {count}:"):
+            for item in known:
+                with self._block(f"if {conditions[item.name]}:"):
+                    self._tagged_value(item, f"{subject}.{item.name}", f"{owner}.{item.name}")
 
     def _tagged_value(self, item: FieldLayout, expression: str, where: str) -> None:
         """Write tag, size and value; the value goes to a list of its own to learn its size."""
@@ -225,23 +199,19 @@ class _WriteSource:
             return
         self._flush()
         self._line(f"if {name} is None: {self._out}(b'\\xff')")
-        self._line("else:")
-        self._depth += 1
-        self._run.append(("b", "1"))
-        self._struct(layout, name)
-        self._flush()
-        self._depth -= 1
+        with self._block("else:"):
+            self._run.append(("b", "1"))
+            self._struct(layout, name)
+            self._flush()
 
     def _unless_null(self, name: str, where: str, *, nullable: bool) -> None:
         """Write null, or open the block that writes the value (one level deeper)."""
         run = list(self._run)
-        self._line(f"if {name} is None:")
-        self._depth += 1
-        if nullable:
-            self._null("i")
-        else:
-            self._line(f"BAD_NULL({where!r})")
-        self._depth -= 1
+        with self._block(f"if {name} is None:"):
+            if nullable:
+                self._null("i")
+            else:
+                self._line(f"BAD_NULL({where!r})")
         self._line("else:")
         self._depth += 1
         self._run = run
@@ -253,13 +223,11 @@ class _WriteSource:
         if type_ == "records":
             # A batch list from the log goes out as it is: several buffers, one length.
             run = list(self._run)
-            self._line(f"if type({name}) is list or type({name}) is tuple:")
-            self._depth += 1
-            size = self._name()
-            self._line(f"{size} = sum(map(len, {name}))")
-            self._count(size, "i")
-            self._line(f"{self._parts} += {name}")
-            self._depth -= 1
+            with self._block(f"if type({name}) is list or type({name}) is tuple:"):
+                size = self._name()
+                self._line(f"{size} = sum(map(len, {name}))")
+                self._count(size, "i")
+                self._line(f"{self._parts} += {name}")
             self._line("else:")
             self._depth += 1
             self._run = run
@@ -290,14 +258,12 @@ class _WriteSource:
             strings = self._strings(nullable=False)
             self._line(f"{self._parts} += [{strings}[{element}] for {element} in {name}]")
             return
-        self._line(f"for {element} in {name}:")
-        self._depth += 1
-        if item.struct is not None:
-            self._struct(item.struct, element)
-        else:
-            self._bytes_like(item.type, element, where, nullable=False)
-        self._flush()
-        if self._sliced and item.struct is not None:
-            self._line("n += 1")
-            self._line(f"if not n % {SLICE}: yield")
-        self._depth -= 1
+        with self._block(f"for {element} in {name}:"):
+            if item.struct is not None:
+                self._struct(item.struct, element)
+            else:
+                self._bytes_like(item.type, element, where, nullable=False)
+            self._flush()
+            if self._sliced and item.struct is not None:
+                self._line("n += 1")
+                self._line(f"if not n % {SLICE}: yield")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ottla.model.errors import WireError
 from ottla.wire.codec import MAX_ELEMENTS_AT_ONCE
+from ottla.wire.schema import Message
 
 
 def field(message: object, name: str) -> Any:
@@ -95,7 +96,7 @@ BY_PARTITION = in_portions("topics.partitions", "topics.partitions")
 CHANGES_BY_PARTITION = in_portions("topics.partitions", "topics.partitions", many=MANY_CHANGES)
 
 
-def is_to_be_cut(request: Any, shape: Shape) -> bool:
+def is_to_be_cut(request: Message, shape: Shape) -> bool:
     """Return whether a request is about too many things to handle it as a whole."""
     most = shape.many
     level = [request]
@@ -158,10 +159,10 @@ def itself(element: Any) -> object:
     return element
 
 
-def cut(request: Any, shape: Shape, size: list[int]) -> Generator[Any, None, None]:
+def cut(request: Message, shape: Shape, size: list[int]) -> Generator[Any, None, None]:
     """Yield the request's portions, and None now and then so that others may run.
 
-    A portion has elements of about `size[0]` in all; whoever holds the list may change it.
+    A portion has elements of about `size[0]` in all; the holder of the list may change it.
     """
     twice: dict[object, list[_Element]] = {}
     if shape.unique:
@@ -196,7 +197,9 @@ def cut(request: Any, shape: Shape, size: list[int]) -> Generator[Any, None, Non
         yield _portion(request, shape, some)
 
 
-def _named_twice(request: Any, shape: Shape) -> Generator[None, None, dict[object, list[_Element]]]:
+def _named_twice(
+    request: Message, shape: Shape
+) -> Generator[None, None, dict[object, list[_Element]]]:
     seen: set[object] = set()
     twice: dict[object, list[_Element]] = {}
     for number, element in enumerate(_elements(request, shape.asked), 1):
@@ -216,7 +219,7 @@ def _named_twice(request: Any, shape: Shape) -> Generator[None, None, dict[objec
     return twice
 
 
-def _portion(request: Any, shape: Shape, elements: list[_Element]) -> Any:
+def _portion(request: Message, shape: Shape, elements: list[_Element]) -> Any:
     """Return a request about these elements only."""
     path = shape.asked
     whole = with_elements(request, path[0], [])
@@ -246,7 +249,7 @@ class Joined:
         self._entries: dict[tuple[object, ...], Any] = {}
         self.response: Any = None
 
-    def add(self, response: Any) -> None:
+    def add(self, response: Message) -> None:
         """Take in the response to a portion."""
         if self.response is None:
             self.response = with_elements(response, self._path[0], [])

@@ -1,4 +1,4 @@
-"""ZooKeeper's four-letter words: what a server says of itself to whoever connects and writes one.
+"""ZooKeeper's four-letter words: what a server reports to a client that connects and writes one.
 
 Invariants: only words of the list are answered; none changes anything. What ZooKeeper's words would
 change (crst, srst, stmk), what is of its JVM or an ensemble alone (gtmk, hash, lsnp), and what

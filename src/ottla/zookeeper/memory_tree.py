@@ -241,8 +241,7 @@ class Tree:
         self, op: Create, session_id: int, now_ms: int, outcome: Outcome, who: Identities
     ) -> None:
         _check_parts(op.path)
-        parent_path, _, name = op.path.rpartition("/")
-        parent_path = parent_path or "/"
+        parent_path = op.path.rpartition("/")[0] or "/"
         acl = op.acl
         if acl is not jute.OPEN_ACL:
             acl = znode_acls.fixed_up(acl, who, op.path)
@@ -250,10 +249,7 @@ class Tree:
         parent = self.node(parent_path)
         if parent.acl is not jute.OPEN_ACL:
             znode_acls.check(parent.acl, znode_acls.CREATE, who, op.path)
-        path = op.path
-        if op.sequence:
-            path += f"{parent.creations:010d}"
-            name += f"{parent.creations:010d}"
+        path = op.path + (f"{parent.creations:010d}" if op.sequence else "")
         check_path(path)
         if path in self.nodes:
             raise NodeExistsError(path=path)
@@ -261,15 +257,9 @@ class Tree:
             raise ThrottledError(path=path)
         if jute.is_session(parent.owner):
             raise NoChildrenForEphemeralsError(path=path)
-        self._remember(parent_path)
-        self._undo.append((path, None, ()))
         owner = session_id if op.ephemeral else jute.CONTAINER_OWNER if op.container else 0
-        node = Znode(op.data, owner, self.zxid, now_ms, acl)
-        parent.children[name] = None
-        parent.creations += 1
-        parent.pzxid = self.zxid
-        self._add(path, node)
-        outcome.done.append(Done(op, path, node.stat(), parent.creations))
+        self.apply_create(path, op.data, acl, owner, parent.creations + 1, now_ms)
+        outcome.done.append(Done(op, path, self.nodes[path].stat(), parent.creations))
         outcome.events.append(WatchEvent(WatchType.CREATED, path))
         outcome.events.append(WatchEvent(WatchType.CHILDREN_CHANGED, parent_path))
         outcome.acls.extend((acl, parent.acl))
@@ -289,8 +279,7 @@ class Tree:
         _check_parts(op.path)
         if op.path == "/" or (self._kept and op.path in SYSTEM_ZNODES):
             raise BadArgumentsError(path=op.path)
-        parent_path, _, name = op.path.rpartition("/")
-        parent_path = parent_path or "/"
+        parent_path = op.path.rpartition("/")[0] or "/"
         if who is not None:
             parent = self.nodes.get(parent_path)
             if parent is not None:
@@ -299,16 +288,11 @@ class Tree:
         _check_version(node, op)
         if node.children:
             raise NotEmptyError(path=op.path)
-        self._remember(parent_path, children=True)
-        self._remember(op.path)
-        parent = self.nodes[parent_path]
-        self._drop(op.path, node)
-        del parent.children[name]
-        parent.pzxid = self.zxid
+        self.apply_delete(op.path)
         outcome.done.append(Done(op, op.path, None))
         outcome.events.append(WatchEvent(WatchType.DELETED, op.path))
         outcome.events.append(WatchEvent(WatchType.CHILDREN_CHANGED, parent_path))
-        outcome.acls.extend((node.acl, parent.acl))
+        outcome.acls.extend((node.acl, self.nodes[parent_path].acl))
 
     def _drop(self, path: str, node: Znode) -> None:
         del self.nodes[path]
@@ -327,12 +311,7 @@ class Tree:
         node = self.node(op.path)
         znode_acls.check(node.acl, znode_acls.WRITE, who, op.path)
         _check_version(node, op)
-        self._remember(op.path)
-        self.data_bytes += len(op.data or b"") - len(node.data or b"")
-        node.data = op.data
-        node.version += 1
-        node.mzxid = self.zxid
-        node.mtime = now_ms
+        self.apply_set(op.path, op.data, node.version + 1, now_ms)
         outcome.done.append(Done(op, op.path, node.stat()))
         outcome.events.append(WatchEvent(WatchType.DATA_CHANGED, op.path))
         outcome.acls.append(node.acl)
@@ -343,22 +322,23 @@ class Tree:
         znode_acls.check(node.acl, znode_acls.ADMIN, who, op.path)
         if op.version not in (-1, node.aversion):
             raise BadVersionError(path=op.path)
-        self._remember(op.path)
-        node.acl = acl
-        node.aversion += 1
+        self.apply_acl(op.path, acl, node.aversion + 1)
         outcome.done.append(Done(op._replace(acl=acl), op.path, node.stat()))
 
-    # --- transactions of the past -----------------------------------------------------------
+    # --- changes, of a transaction that was checked or of the past -----------------------------
 
     def replay_begin(self, zxid: int) -> None:
         self._undo.clear()
         self._reverts = False
         self.zxid = zxid
 
-    def replay_create(
+    def apply_create(
         self, path: str, data: bytes | None, acl: bytes, owner: int, creations: int, now_ms: int
     ) -> None:
-        """Create a znode that a transaction created; it may be there, from a later snapshot."""
+        """Create a znode. One of the past may be there, from a later snapshot.
+
+        `creations`: the parent's afterwards, -1 where the transaction does not have it.
+        """
         parent_path, _, name = path.rpartition("/")
         parent = self.node(parent_path or "/")
         self._remember(parent_path or "/")
@@ -375,11 +355,11 @@ class Tree:
             parent.children[name] = None
             self._add(path, Znode(data, owner, self.zxid, now_ms, acl))
 
-    def replay_delete(self, path: str) -> None:
+    def apply_delete(self, path: str) -> None:
         parent_path, _, name = path.rpartition("/")
         parent = self.nodes.get(parent_path or "/")
         if parent is not None:
-            self._remember(parent_path or "/")
+            self._remember(parent_path or "/", children=True)
             parent.children.pop(name, None)
             parent.pzxid = max(parent.pzxid, self.zxid)
         node = self.nodes.get(path)
@@ -387,7 +367,7 @@ class Tree:
             self._remember(path)
             self._drop(path, node)
 
-    def replay_set(self, path: str, data: bytes | None, version: int, now_ms: int) -> None:
+    def apply_set(self, path: str, data: bytes | None, version: int, now_ms: int) -> None:
         node = self.nodes.get(path)
         if node is not None:
             self._remember(path)
@@ -395,7 +375,7 @@ class Tree:
             node.data, node.version = data, version
             node.mzxid, node.mtime = self.zxid, now_ms
 
-    def replay_acl(self, path: str, acl: bytes, version: int) -> None:
+    def apply_acl(self, path: str, acl: bytes, version: int) -> None:
         node = self.nodes.get(path)
         if node is not None:
             self._remember(path)

@@ -162,7 +162,7 @@ class Session:
         self._reattaching: asyncio.Task[None] | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self.latencies = RecentTimes()
-        """how long requests took; whoever has one session after the other sets one for all"""
+        """how long requests took; a caller with one session after the other sets one for all"""
         self.server = ""
         self.has_multi_read = True
         """Whether no server has said yet that it does not know multiRead."""

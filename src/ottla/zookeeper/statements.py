@@ -2,8 +2,8 @@
 
 Invariants: `/ottla/brokers/ID` is written in the multi that registers the broker, so that its mzxid
 is the broker epoch; a statement with another mzxid says nothing of the present registration. JVM
-brokers do not look below `/ottla`, and have none. Whoever removes a registration writes its reason
-here, in the same multi. The life that registered last stays named when the registration is gone.
+brokers do not look below `/ottla`, and have none. A broker that removes a registration writes its
+reason here, in the same multi. The life that registered last stays named when the registration is gone.
 Kafka has no counterpart (adr/0007, adr/0018, adr/0025).
 """
 
@@ -39,7 +39,7 @@ class Statement(msgspec.Struct, frozen=True, omit_defaults=True):
     logs_whole: bool = False
     removable: bool = False
     """Whether the registration may be removed where all endpoints refuse connections: the broker
-    would register anew."""
+    would register again."""
     voids_eligible: bool = False
     """Whether the broker, as a leader, deletes the record of eligible replicas before it moves its
     high watermark without them. JVM brokers do not, nor did Ottla's before this."""

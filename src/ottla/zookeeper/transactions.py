@@ -160,7 +160,7 @@ def replay(tree: Tree, sessions: dict[int, int], t: Transaction) -> None:
         sessions.pop(t.session, None)
         listed = jute.read_strings(t.body, 0)[0] if t.body else []
         for path in dict.fromkeys([*listed, *sorted(tree.ephemerals.get(t.session, ()))]):
-            tree.replay_delete(path)
+            tree.apply_delete(path)
     elif t.type == jute.MULTI:
         _replay_multi(tree, t)
     elif t.type != jute.ERROR:
@@ -194,13 +194,13 @@ def _replay_one(tree: Tree, t: Transaction, kind: int, body: bytes) -> None:
         else:
             ephemeral, creations = struct.unpack(">?i", rest)
             owner = t.session if ephemeral else 0
-        tree.replay_create(path, data, acl, owner, creations, t.time_ms)
+        tree.apply_create(path, data, acl, owner, creations, t.time_ms)
     elif kind == jute.SET_DATA:
         data, pos = jute.read_buffer(body, pos)
-        tree.replay_set(path, data, jute.INT.unpack_from(body, pos)[0], t.time_ms)
+        tree.apply_set(path, data, jute.INT.unpack_from(body, pos)[0], t.time_ms)
     elif kind == jute.SET_ACL:
-        tree.replay_acl(path, body[pos:-4], jute.INT.unpack(body[-4:])[0])
+        tree.apply_acl(path, body[pos:-4], jute.INT.unpack(body[-4:])[0])
     elif kind in (jute.DELETE, jute.DELETE_CONTAINER):
-        tree.replay_delete(path)
+        tree.apply_delete(path)
     elif kind != jute.CHECK:
         raise WireError(f"a transaction of the unknown type {kind}")

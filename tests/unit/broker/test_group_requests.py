@@ -485,7 +485,8 @@ def test_a_commit_below_min_isr_is_refused_as_unavailable(one):
     broker = one.brokers["b0"]
     for partition in broker.services.replicas.partitions.values():
         if partition.tp.topic == "__consumer_offsets":
-            partition.followers[7] = next(iter(partition.followers.values()), None) or object()
+            followers = partition.state.followers
+            followers[7] = next(iter(followers.values()), None) or object()
             partition.log.config = type(partition.log.config)(
                 **{f: getattr(partition.log.config, f) for f in partition.log.config.__slots__}
                 | {"min_insync_replicas": 2}

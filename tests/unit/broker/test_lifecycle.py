@@ -8,7 +8,7 @@ from ottla.broker.broker import Broker
 from ottla.broker.lifecycle.membership import Membership
 from ottla.broker.services import BrokerState
 from ottla.controller import failover
-from ottla.controller.log_ends import LogEndRequests
+from ottla.controller.loop import LogEndRequests
 from ottla.log.manager import LogManager
 from ottla.model.errors import (
     ConfigError,

@@ -98,7 +98,10 @@ class Scene:
         part = r.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
         request = r(replica_id=-1, topics=[r.ListOffsetsTopic(name="t", partitions=[part])])
         partition = SimpleNamespace(
-            tp=TP, epoch_start=0, leader_epoch=3, log=self.log, local_log=self.local_log
+            tp=TP,
+            state=SimpleNamespace(epoch_start=0, leader_epoch=3),
+            log=self.log,
+            local_log=self.local_log,
         )
         replicas = SimpleNamespace(
             hosted=lambda _topic, _index: partition, disk_reads=DiskReads(self.watched)

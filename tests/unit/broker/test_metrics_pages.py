@@ -235,7 +235,7 @@ def test_ready_is_who_is_registered_and_in_sync(pair):
     assert get(pair, "b1", pages, "/etc/passwd").status == 404
     pair.simulation.node("b2").crash()
     under = broker.services.replicas
-    pair.wait(lambda: all(p.isr.committed == (1,) for p in under.partitions.values()))
+    pair.wait(lambda: all(p.state.isr.committed == (1,) for p in under.partitions.values()))
     assert get(pair, "b1", pages, "/readyz").status == 200, "it is in sync itself"
     assert session_states(pair, broker) == {"connected": 1, "suspended": 0, "dead": 0}
     pair.simulation.node("zk").crash()

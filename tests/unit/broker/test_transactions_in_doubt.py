@@ -73,7 +73,7 @@ def ready(scene):
     scene.wait(lambda: client.init() == E.NONE)
     shard = scene.brokers[f"b{number}"].services.coordination.transactions.transactions.shards[0]
     partition = scene.brokers[f"b{number}"].services.replicas.hosted(LOG, 0)
-    scene.wait(lambda: len(partition.isr.committed) == 2)
+    scene.wait(lambda: len(partition.state.isr.committed) == 2)
     return scene.simulation.node(f"b{1 - number}"), client, shard.transactions[ID]
 
 

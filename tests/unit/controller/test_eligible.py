@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from ottla.controller import eligible
+from ottla.controller import eligibility
 from ottla.controller.broker_epochs import restarted_unseen
 from ottla.controller.context import Context
 from ottla.controller.elections import ElectionKind, elect
@@ -34,7 +34,7 @@ def context(*brokers, whole=(1, 2, 3)):
 
 def after(c, before, isr, min_isr=2, **changes):
     new = replace(before, isr=isr, partition_epoch=before.partition_epoch + 1, **changes)
-    found = eligible.next_eligible(c, TP, before, new, min_isr)
+    found = eligibility.next_eligible(c, TP, before, new, min_isr)
     return None if found is None else found.broker_epochs
 
 
@@ -72,14 +72,14 @@ def test_f11_a_member_that_crashed_is_not_noted_unless_it_joined_since():
     c = context(whole=(1, 3))
     before = LeaderAndIsr(1, 5, (1, 2), 9)
     assert after(c, before, (1,)) is None
-    eligible.note_isr(c, TP, (1,), (1, 2))
+    eligibility.note_isr(c, TP, (1,), (1, 2))
     assert after(c, before, (1,)) == ((2, 102),)
-    eligible.note_isr(c, TP, (1, 2), (1,))
-    assert not eligible.has_complete_log(c, 2, TP)
-    eligible.note_isr(c, TP, (1,), (1, 2))
+    eligibility.note_isr(c, TP, (1, 2), (1,))
+    assert not eligibility.has_complete_log(c, 2, TP)
+    eligibility.note_isr(c, TP, (1,), (1, 2))
     c.remove_broker(2)
     c.add_broker(BrokerInfo(2, (), epoch=500))
-    assert not eligible.has_complete_log(c, 2, TP), "that was another registration"
+    assert not eligibility.has_complete_log(c, 2, TP), "that was another registration"
 
 
 def test_f17_a_member_whose_log_dir_failed_is_not_eligible():
@@ -92,16 +92,16 @@ def test_eligible_replicas_of_a_record():
     c = context()
     c.eligible[TP] = Eligible(ID, 9, 2, ((2, 102), (3, 103)), znode_version=4)
     state = LeaderAndIsr(-1, 6, (1,), 9)
-    assert eligible.eligible_for(c, TP, state) == (2, 3)
-    assert eligible.eligible_for(c, TP, replace(state, partition_epoch=10)) == ()
+    assert eligibility.eligible_for(c, TP, state) == (2, 3)
+    assert eligibility.eligible_for(c, TP, replace(state, partition_epoch=10)) == ()
     c.remove_broker(2)
-    assert eligible.eligible_for(c, TP, state) == (2, 3), "it may come back whole"
+    assert eligibility.eligible_for(c, TP, state) == (2, 3), "it may come back whole"
     c.add_broker(BrokerInfo(2, (), epoch=500))
-    assert eligible.eligible_for(c, TP, state) == (3,), "it crashed"
+    assert eligibility.eligible_for(c, TP, state) == (3,), "it crashed"
     c.clean_brokers.add(2)
-    assert eligible.eligible_for(c, TP, state) == (2, 3)
+    assert eligibility.eligible_for(c, TP, state) == (2, 3)
     c.set_assignment(TP, ReplicaAssignment((1, 2)))
-    assert eligible.eligible_for(c, TP, state) == (2,)
+    assert eligibility.eligible_for(c, TP, state) == (2,)
 
 
 def test_none_is_noted_under_a_leader_that_does_not_void_records():
@@ -119,19 +119,19 @@ def test_what_is_derived_from_a_record_is_written_over_that_one():
     before = LeaderAndIsr(1, 5, (1,), 9)
     c.eligible[TP] = Eligible(ID, 9, 2, ((2, 102),), znode_version=4)
     new = replace(before, leader_epoch=6, partition_epoch=10)
-    assert eligible.next_eligible(c, TP, before, new, 2).znode_version == 4
+    assert eligibility.next_eligible(c, TP, before, new, 2).znode_version == 4
     c.eligible[TP] = Eligible(ID, 8, 2, ((2, 102),), znode_version=4)
     before = replace(before, isr=(1, 3))
-    assert eligible.next_eligible(c, TP, before, new, 2).znode_version == -1
+    assert eligibility.next_eligible(c, TP, before, new, 2).znode_version == -1
 
 
 def test_an_election_rests_on_a_record_where_an_eligible_replica_wins():
     c = context()
     c.eligible[TP] = Eligible(ID, 9, 2, ((2, 102),), znode_version=4)
     before = LeaderAndIsr(-1, 6, (1,), 9)
-    assert eligible.record_behind(c, TP, before, replace(before, leader=2, isr=(2,))) == 4
-    assert eligible.record_behind(c, TP, before, replace(before, leader=1)) is None
-    assert eligible.record_behind(c, TP, before, replace(before, leader=3, isr=(3,))) is None
+    assert eligibility.record_behind(c, TP, before, replace(before, leader=2, isr=(2,))) == 4
+    assert eligibility.record_behind(c, TP, before, replace(before, leader=1)) is None
+    assert eligibility.record_behind(c, TP, before, replace(before, leader=3, isr=(3,))) is None
 
 
 def held(state, online, kind=ElectionKind.OFFLINE, **known):

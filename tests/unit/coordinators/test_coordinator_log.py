@@ -1,6 +1,7 @@
 """A coordinator's log: when a partition is served, and what becomes of appends."""
 
 import asyncio
+import types
 from types import SimpleNamespace
 
 import pytest
@@ -79,7 +80,7 @@ class FakeLog:
 class FakePartition:
     def __init__(self, count=0, index=0):
         self.tp = TopicPartition(TOPIC, index)
-        self.leader_epoch = 5
+        self.state = types.SimpleNamespace(leader_epoch=5)
         self.log = FakeLog(count)
         self.code_when_replicated = E.NONE
         self.waiters = []
@@ -375,7 +376,7 @@ def test_what_was_served_is_forgotten_in_slices_before_it_is_read_anew():
         begun = rig.listener.begun
         rig.log.on_resigned(partition)
         assert rig.log.check_status(0) is E.NOT_COORDINATOR, "at once"
-        partition.leader_epoch += 1
+        partition.state.leader_epoch += 1
         rig.log.on_elected(partition)
         turns = 0
         while rig.log.unloading:
@@ -396,7 +397,7 @@ def test_a_leadership_that_came_back_is_read_anew_and_once():
             rig.log.on_elected(rig.partitions[0])
             await asyncio.sleep(0)
             rig.log.on_resigned(rig.partitions[0])
-            rig.partitions[0].leader_epoch += 2
+            rig.partitions[0].state.leader_epoch += 2
         rig.log.on_elected(rig.partitions[0])
         await rig.loaded()
         assert rig.listener.finished == 1

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.coordinators import transaction_channels, transaction_markers
+from ottla.coordinators import transaction_markers
 from ottla.coordinators.requests import ProducerIdAndEpoch
 from ottla.coordinators.transaction import Transaction, TransactionState, Transition
 from ottla.coordinators.transaction_markers import TransactionMarkers
@@ -108,7 +108,7 @@ def run(monkeypatch):
     monkeypatch.setattr(transaction_markers, "CHECK_S", 0.003)
 
     def go(cluster, sends, enough, meanwhile=None):
-        monkeypatch.setattr(transaction_channels, "BrokerConnection", cluster.connection)
+        monkeypatch.setattr(transaction_markers, "BrokerConnection", cluster.connection)
         marked = []
 
         async def work():
@@ -307,7 +307,7 @@ class Asked(Cluster):
 
 def verify(monkeypatch, cluster, questions, codes=None):
     """Verify all at once; return the results in order."""
-    monkeypatch.setattr(transaction_channels, "BrokerConnection", cluster.connection)
+    monkeypatch.setattr(transaction_markers, "BrokerConnection", cluster.connection)
 
     async def work():
         verifier = TransactionVerifier(None, CONFIG, cluster, Coordinator(codes or {}))

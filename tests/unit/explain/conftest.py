@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ottla.cli import main as cli
-from ottla.controller import log_ends
+from ottla.controller import loop
 from ottla.explain.journals import Damage, find, read
 from ottla.model.journal_schema import JOURNAL_NAME
 
@@ -68,7 +68,7 @@ def _run(name):
         return cluster
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log_ends, "TIMEOUT_S", 0.3)  # a broker that never answers
+        patch.setattr(loop, "LOG_ENDS_WITHIN_S", 0.3)  # a broker that never answers
         asyncio.run(script.Story(STORIES / f"{name}.txt", new_cluster).run())
     return journals, contexts
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla.controller import brokers as broker_procedures
-from ottla.controller import deletion, eligible, failover, reassignment, topics
+from ottla.controller import deletion, eligibility, failover, reassignment, topics
 from ottla.controller.cluster_state import ClusterState
 from ottla.controller.context import Context
 from ottla.controller.snapshot import ELECTED
@@ -161,7 +161,7 @@ MUTANTS = {
         "broker_failure",
     ),
     "deletions are not resumed": (deletion, "resume", _nothing, "deletion_guards"),
-    "nobody is eligible": (eligible, "next_eligible", lambda *_: None, "eligible_replicas"),
+    "nobody is eligible": (eligibility, "next_eligible", lambda *_: None, "eligible_replicas"),
     "nobody asks for features": (failover, "_set_up_features", _nothing, "controller_failover"),
     "nothing is known of logs": (failover, "_read_eligible", _nothing, "controller_failover"),
     "topic ids are not noted": (topics, "write_notes", _nothing, "topic_creation"),

@@ -210,12 +210,19 @@ def test_an_older_partition_epoch_changes_nothing(wired, broker):
         await c.controller.lead(1, replicas=[1, 2], new=True)
         await c.controller.lead(1)
         partition = c[broker].partition()
-        state = partition.state
-        before = state.leader_epoch, state.partition_epoch, state.replicas
+        before = (
+            partition.state.leader_epoch,
+            partition.state.partition_epoch,
+            partition.state.replicas,
+        )
         code = await told(c, broker, leader_epoch=9, partition_epoch=0, replicas=[1, 2, 3])
         assert code == ErrorCode.NONE
-        state = partition.state
-        assert (state.leader_epoch, state.partition_epoch, state.replicas) == before
+        found = (
+            partition.state.leader_epoch,
+            partition.state.partition_epoch,
+            partition.state.replicas,
+        )
+        assert found == before
 
     wired(scenario, brokers=2)
 

@@ -195,7 +195,7 @@ def test_a_string_that_is_no_utf8_is_refused():
     ],
 )
 def test_a_huge_count_is_refused_before_anything_is_allocated(key, version, raw):
-    codec.request_decoder(key, version)
+    codec.request_readers[key, version]
     tracemalloc.start()
     try:
         with pytest.raises(WireError):
@@ -333,11 +333,11 @@ def test_tagged_fields_are_written_only_when_set():
 
 
 def test_compiled_functions_are_kept():
-    assert codec.request_decoder(0, 9) is codec.request_decoder(0, 9)
-    assert codec.response_encoder(0, 9) is codec.response_encoder(0, 9)
+    assert codec.request_readers[0, 9] is codec.request_readers[0, 9]
+    assert codec.response_writers[0, 9] is codec.response_writers[0, 9]
     parts = []
-    codec.response_encoder(0, 9)(ProduceResponse(throttle_time_ms=5), parts)
-    message, end = codec.response_decoder(0, 9)(memoryview(b"".join(parts)), 0)
+    codec.response_writers[0, 9](ProduceResponse(throttle_time_ms=5), parts)
+    message, end = codec.response_readers[0, 9](memoryview(b"".join(parts)), 0)
     assert (message.throttle_time_ms, end) == (5, len(b"".join(parts)))
 
 

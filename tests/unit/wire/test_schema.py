@@ -60,13 +60,13 @@ def test_the_table_of_apis_says_what_the_schemas_say(key):
 def test_every_version_of_every_message_compiles():
     for key, spec in APIS.items():
         for version in range(spec.min_version, spec.max_version + 1):
-            for make in (
-                codec.request_decoder,
-                codec.request_encoder,
-                codec.response_decoder,
-                codec.response_encoder,
+            for functions in (
+                codec.request_readers,
+                codec.request_writers,
+                codec.response_readers,
+                codec.response_writers,
             ):
-                assert callable(make(key, version))
+                assert callable(functions[key, version])
 
 
 @pytest.mark.parametrize("module", stubs.message_modules())

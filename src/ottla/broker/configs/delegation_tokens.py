@@ -113,7 +113,7 @@ class DelegationTokens:
         await stored.changes.notify(token_id)
 
     async def run_expiry(self, is_controller: Callable[[], bool], session: CurrentSession) -> None:
-        """Remove expired tokens, for ever, while this broker is the controller."""
+        """Remove expired tokens, forever, while this broker is the controller."""
         while self.enabled:
             await asyncio.sleep(
                 self._config.interval_s("delegation.token.expiry.check.interval.ms")

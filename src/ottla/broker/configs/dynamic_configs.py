@@ -218,7 +218,7 @@ class DynamicConfigs:
         return found
 
     def to_stored(self, settings: Mapping[str, str]) -> dict[str, str]:
-        """Return settings as they are to stand in ZooKeeper, passwords encrypted anew.
+        """Return settings as they are to stand in ZooKeeper, passwords encrypted again.
 
         ConfigError if there is a password, and no secret.
         """

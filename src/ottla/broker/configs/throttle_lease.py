@@ -80,7 +80,7 @@ class ThrottleLease:
         )
 
     async def _remove(self, lease: str) -> None:
-        """Remove the topics' lists first: whoever comes back finds the lease until all is done."""
+        """Remove the topics' lists first: after a restart the lease is found until all is done."""
         for topic in _topics(lease):
             await self._without("topics", topic, THROTTLED_REPLICAS)
         await self._without("brokers", self._name, (*RATES, LEASE))

@@ -60,7 +60,7 @@ class ControllerWatch:
         metadata.on_change(lambda _change: self._changed.set())
 
     async def run(self) -> None:
-        """Watch whoever is the controller, until cancelled."""
+        """Watch the controller, whichever broker that is, until cancelled."""
         failures = 0
         while True:
             controller = self._metadata.controller_id

@@ -93,7 +93,7 @@ class Membership:
         self._zookeeper_world = server.world if tls is None else tls_world(server.world, tls)
         self._zookeeper_security = zookeeper_security(server.config, read_bytes)
         self.session_counts = dict.fromkeys(SessionState, 0)
-        """how often the session came into each state: also one that continues is connected anew"""
+        """how often the session came into each state: also one that continues is connected again"""
         self._connected = False
         self.refused_count = 0
         """how often ZooKeeper refused who we are"""
@@ -176,7 +176,7 @@ class Membership:
         """Learn which session the last process on our folders had; call it with them locked.
 
         That process is gone, if we hold the very lock that it held, so its registration may be
-        deleted at once: a crashed broker that comes back quickly is elected anew without the wait
+        deleted at once: a crashed broker that comes back quickly is elected again without the wait
         for its old session. On a copy of its folders, or after a reboot, it is waited for: the
         original may be alive (R22).
         """
@@ -308,7 +308,7 @@ class Membership:
         return self._server.config.text(CRASH_DETECTION) != OFF and not self._removed_alive
 
     async def _watch_registration(self, store: Store) -> None:
-        """Register anew, in a new session, if our registration is removed while we live (R17)."""
+        """Register again, in a new session, if our registration is removed while we live (R17)."""
         server = self._server
         path = broker_path(server.broker_id)
 
@@ -360,7 +360,7 @@ class Membership:
         await self._end_session()
 
     async def _end_session(self) -> None:
-        """Fence this broker and begin another session, which registers it anew."""
+        """Fence this broker and begin another session, which registers it again."""
         self._server.replicas.fence()
         if self._session is not None:
             await self._session.close()
@@ -461,7 +461,7 @@ class Membership:
             server.tasks.start(work, "deleted-topics")
 
     async def _expect_topics(self) -> None:
-        """Wait for the cluster's topics, but not for ever."""
+        """Wait for the cluster's topics, but not forever."""
         await asyncio.sleep(TOPICS_EXPECTED_S)
         self._server.metadata.expects_topics = False
 

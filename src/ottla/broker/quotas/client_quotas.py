@@ -72,7 +72,7 @@ class ClientQuotas:
         self.active = bool(self._bounds)
 
     def clear(self) -> None:
-        """Forget all bounds: they are about to be read anew."""
+        """Forget all bounds: they are about to be read again."""
         self._bounds.clear()
         self._found.clear()
         self.connection_rates.clear()

@@ -106,3 +106,7 @@ class Api(msgspec.Struct, Generic[RequestT_contra], frozen=True):
         """Return the response for a request that failed as a whole."""
         code = error.code if error.code != ErrorCode.NONE else ErrorCode.UNKNOWN_SERVER_ERROR
         return self.error(request, version, int(code), str(error) or None)
+
+
+AnyApi = Api[Any]
+"""An entry where what its requests are does not matter."""

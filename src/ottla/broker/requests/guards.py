@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from ottla.broker.authorization.request_authorizer import RequestAuthorizer
 from ottla.broker.requests.access import ERRORS, MESSAGES, Access, ForEach, Need
-from ottla.broker.requests.api import Api, Handle, HandleInSlices, Later, Parts, Response
+from ottla.broker.requests.api import AnyApi, Handle, HandleInSlices, Later, Parts, Response
 from ottla.broker.requests.large_requests import Aside, decoded
 from ottla.broker.requests.responses import Unencoded, respond, respond_in_slices
 from ottla.broker.services import BrokerServices
@@ -24,6 +24,7 @@ from ottla.net.connection import CloseConnection, Connection
 from ottla.security.acls import CLUSTER_NAME
 from ottla.wire.headers import RequestHeader
 from ottla.wire.portions import elements, with_elements
+from ottla.wire.schema import Message
 
 
 class Refusal(OttlaError):  # noqa: N818 - a decision, not a failure
@@ -57,7 +58,7 @@ def refusal(need: Need) -> Refusal:
     return Refusal("", ERRORS[need.resource_type])
 
 
-def _check_whole(access: Access, asking: _Asking, header: RequestHeader, request: Any) -> None:
+def _check_whole(access: Access, asking: _Asking, header: RequestHeader, request: Message) -> None:
     """Raise the error of the first need of the whole request that is not met."""
     for any_of in access.whole:
         *others, last = any_of
@@ -71,7 +72,7 @@ def _check_whole(access: Access, asking: _Asking, header: RequestHeader, request
         access.check(asking, header, request)
 
 
-def guarded(api: Api[Any], authorizer: RequestAuthorizer | None) -> Handle[Any]:
+def guarded(api: AnyApi, authorizer: RequestAuthorizer | None) -> Handle[Any]:
     """Return the handler of an API with its guard in front."""
     access, handle = api.access, api.handle
     if authorizer is None or not (access.whole or access.check or access.each):
@@ -81,7 +82,7 @@ def guarded(api: Api[Any], authorizer: RequestAuthorizer | None) -> Handle[Any]:
     asks = bool(access.whole) or access.check is not None
 
     def guard(
-        server: BrokerServices, conn: Connection, header: RequestHeader, request: Any
+        server: BrokerServices, conn: Connection, header: RequestHeader, request: Message
     ) -> "Response | Later":
         if asks:
             _check_whole(access, _Asking(authorizer, conn, api_key), header, request)
@@ -95,7 +96,7 @@ def guarded(api: Api[Any], authorizer: RequestAuthorizer | None) -> Handle[Any]:
 
 
 def guarded_in_slices(
-    api: Api[Any], handle: HandleInSlices[Any], authorizer: RequestAuthorizer | None
+    api: AnyApi, handle: HandleInSlices[Any], authorizer: RequestAuthorizer | None
 ) -> HandleInSlices[Any]:
     """Return the same for a handler of requests that were read in slices."""
     access = api.access
@@ -105,7 +106,7 @@ def guarded_in_slices(
     api_key = int(api.key)
 
     async def guard(
-        server: BrokerServices, conn: Connection, header: RequestHeader, request: Any
+        server: BrokerServices, conn: Connection, header: RequestHeader, request: Message
     ) -> Parts:
         _check_whole(access, _Asking(authorizer, conn, api_key), header, request)
         return await handle(server, conn, header, request)
@@ -114,7 +115,7 @@ def guarded_in_slices(
 
 
 def _refused(
-    each: ForEach, authorizer: RequestAuthorizer, conn: Connection, api_key: int, request: Any
+    each: ForEach, authorizer: RequestAuthorizer, conn: Connection, api_key: int, request: Message
 ) -> dict[int, Need]:
     """Return the places of elements that may not be handled, with the need that each lacks."""
     unless = each.unless
@@ -135,12 +136,12 @@ def _refused(
 
 
 def _handle_rest(
-    api: Api[Any],
+    api: AnyApi,
     each: ForEach,
     server: BrokerServices,
     conn: Connection,
     header: RequestHeader,
-    request: Any,
+    request: Message,
     refused: dict[int, Need],
 ) -> "Response | Later":
     """Handle what is allowed, and add to the response what is not."""
@@ -166,7 +167,7 @@ def _handle_rest(
 
 
 def _without_response(
-    api: Api[Any], server: BrokerServices, conn: Connection, header: RequestHeader, rest: Any
+    api: AnyApi, server: BrokerServices, conn: Connection, header: RequestHeader, rest: Any
 ) -> None:
     """Produce with acks=0: there is no other way to say that a part was refused."""
     if rest.topic_data:
@@ -195,7 +196,7 @@ async def _complete(
     return await respond_in_slices(header, whole, server.world.clock)
 
 
-def _joined(response: Any, additions: list[Any], each: ForEach) -> Any:
+def _joined(response: Message, additions: list[Any], each: ForEach) -> Any:
     if getattr(response, "error_code", 0):
         return response  # the request failed as a whole
     into = elements(response, each.responded)

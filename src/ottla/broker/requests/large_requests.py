@@ -3,8 +3,8 @@
 Invariants: of all large requests together one works on the event loop at a time, a few
 milliseconds; then everything else has its turn. A request that can be cut is handled by its usual
 handler, a portion at a time, each as large as a few milliseconds bear; one that cannot holds so few
-elements that it is handled at once. Whoever is gone is not worked for any further. Kafka handles a
-request in one of several threads and needs nothing like it.
+elements that it is handled at once. Work for a client that is gone stops. Kafka handles a request
+in one of several threads and needs nothing like it.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar, cast
 
-from ottla.broker.requests.api import Api, Response
+from ottla.broker.requests.api import AnyApi, Response
 from ottla.broker.requests.responses import (
     AT_ONCE_BYTES,
     MOST_RESPONSE_BYTES,
@@ -34,9 +34,10 @@ from ottla.wire.codec import (
 )
 from ottla.wire.headers import RequestHeader, decode_response_header
 from ottla.wire.portions import Joined, Shape, cut, forget, is_to_be_cut
+from ottla.wire.schema import Message
 
 T = TypeVar("T")
-Serve = Callable[[Connection, RequestHeader, Any], Response]
+Serve = Callable[[Connection, RequestHeader, Message], Response]
 """Handles a request for a connection, errors included."""
 
 NOTICEABLE_BYTES = 1024
@@ -65,10 +66,10 @@ class LargeRequests:
 
     def handle(
         self,
-        api: Api[Any],
+        api: AnyApi,
         conn: Connection,
         header: RequestHeader,
-        request: Any,
+        request: Message,
         shape: Shape,
         serve: Serve,
     ) -> Pending:
@@ -78,7 +79,7 @@ class LargeRequests:
 
     def read_and_handle(
         self,
-        api: Api[Any],
+        api: AnyApi,
         conn: Connection,
         header: RequestHeader,
         frame: memoryview,
@@ -155,10 +156,10 @@ class LargeRequests:
 
     async def _in_portions(
         self,
-        api: Api[Any],
+        api: AnyApi,
         conn: Connection,
         header: RequestHeader,
-        request: Any,
+        request: Message,
         shape: Shape,
         serve: Serve,
     ) -> Sequence[Buffer]:
@@ -176,10 +177,10 @@ class LargeRequests:
     async def _join(
         self,
         joined: Joined,
-        api: Api[Any],
+        api: AnyApi,
         conn: Connection,
         header: RequestHeader,
-        request: Any,
+        request: Message,
         shape: Shape,
         serve: Serve,
         builds: contextlib.AsyncExitStack,

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
-from ottla.broker.requests.api import Api, Later, Parts
+from ottla.broker.requests.api import AnyApi, Later, Parts
 from ottla.broker.services import BrokerServices
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
@@ -81,7 +81,7 @@ def respond_in_steps(
     return _in_slices(server, conn, header, steps, size)
 
 
-def _encoded(conn: Connection, header: RequestHeader, response: Any, size: int) -> Parts:
+def _encoded(conn: Connection, header: RequestHeader, response: Message, size: int) -> Parts:
     if isinstance(response, list):
         return response
     if getattr(conn, "joins_responses", False):
@@ -121,12 +121,12 @@ async def _built(
     return await respond_in_slices(header, response, server.world.clock)
 
 
-def respond(header: RequestHeader, response: Any) -> list[Buffer]:
+def respond(header: RequestHeader, response: Message) -> list[Buffer]:
     """Return header and body of a response; the server adds the size."""
     return [_head(header, response), *encode_response(response, header.api_version)]
 
 
-def _head(header: RequestHeader, response: Any) -> bytes:
+def _head(header: RequestHeader, response: Message) -> bytes:
     """Put the throttle time into a response, count its errors; return its header."""
     if header.throttle_ms and hasattr(response, "throttle_time_ms"):
         response.throttle_time_ms = header.throttle_ms
@@ -141,13 +141,15 @@ def count_no_error(header: RequestHeader) -> None:
         header.errors.tally(header.api_key)[ErrorCode.NONE] += 1
 
 
-def respond_steps(header: RequestHeader, response: Any) -> Generator[object, None, list[Buffer]]:
+def respond_steps(
+    header: RequestHeader, response: Message
+) -> Generator[object, None, list[Buffer]]:
     """Do what `respond` does for a response that may be very large; yields after each slice."""
     head = _head(header, response)
     return [head, *(yield from encode_in_slices(response, header.api_version))]
 
 
-async def respond_in_slices(header: RequestHeader, response: Any, clock: Clock) -> list[Buffer]:
+async def respond_in_slices(header: RequestHeader, response: Message, clock: Clock) -> list[Buffer]:
     """Do what `respond` does for a response that may be very large, and let others run."""
     driven = Driven(respond_steps(header, response))
     async for _ in InTimeSlices(driven, clock):
@@ -179,7 +181,7 @@ def by_topic(items: Iterable[tuple[TopicPartition, ItemT]]) -> dict[str, list[tu
 
 
 def error_response(
-    api: Api[Any], header: RequestHeader, request: Any, error: OttlaError
+    api: AnyApi, header: RequestHeader, request: Message | None, error: OttlaError
 ) -> list[Buffer]:
     """Return the response that says why a request failed, in the shape of its API."""
     return respond(header, api.error_response(request, header.api_version, error))
@@ -213,10 +215,10 @@ class PendingResult(Pending, Generic[ResultT]):
 
 def respond_later(
     server: BrokerServices,
-    api: Api[Any],
+    api: AnyApi,
     conn: Connection,
     header: RequestHeader,
-    request: Any,
+    request: Message | None,
     work: Later,
 ) -> Pending:
     """Respond with what a coroutine returns; an OttlaError it raises becomes the response.

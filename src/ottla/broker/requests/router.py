@@ -21,7 +21,7 @@ from ottla.broker.quotas.client_quotas import (
     REQUEST_PERCENTAGE,
 )
 from ottla.broker.requests.api import (
-    Api,
+    AnyApi,
     HandleInSlices,
     InSlices,
     Later,
@@ -48,6 +48,7 @@ from ottla.wire.apis import ApiKey
 from ottla.wire.codec import decode_request, decode_request_in_slices
 from ottla.wire.headers import RequestHeader, decode_request_header
 from ottla.wire.portions import InPortions, is_to_be_cut
+from ottla.wire.schema import Message
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class _Route:
 
     __slots__ = ("api", "handle", "large", "max_version", "min_version")
 
-    def __init__(self, api: Api[Any], authorizer: RequestAuthorizer | None = None) -> None:
+    def __init__(self, api: AnyApi, authorizer: RequestAuthorizer | None = None) -> None:
         self.api = api
         self.handle = guarded(api, authorizer)
         self.large = api.large
@@ -82,7 +83,7 @@ class Router:
     def __init__(
         self,
         server: BrokerServices,
-        apis: Iterable[Api[Any]],
+        apis: Iterable[AnyApi],
         monotonic: Callable[[], float] = time.monotonic,
         log: RequestLog | None = None,
     ) -> None:
@@ -184,7 +185,7 @@ class Router:
         """Do so for a frame that may hold very many elements."""
         size, large, rule = len(frame), self._large, route.large
 
-        def serve(conn: Connection, header: RequestHeader, request: Any) -> Response:
+        def serve(conn: Connection, header: RequestHeader, request: Message) -> Response:
             return self._serve(route, conn, header, request, size)
 
         shape = rule.shape(header.api_version) if isinstance(rule, InPortions) else None
@@ -206,7 +207,7 @@ class Router:
         route: _Route,
         conn: Connection,
         header: RequestHeader,
-        request: Any,
+        request: Message,
         size: int,
     ) -> Response:
         """Hand a request to its handler."""
@@ -238,7 +239,7 @@ class Router:
         route: _Route,
         conn: Connection,
         header: RequestHeader,
-        request: Any,
+        request: Message,
         size: int,
     ) -> Response | Later:
         """Handle a request and count it against its client's quotas; brokers have none.
@@ -266,7 +267,7 @@ class Router:
 
     async def _in_slices(
         self,
-        api: Api[Any],
+        api: AnyApi,
         handle: HandleInSlices[Any],
         conn: Connection,
         header: RequestHeader,
@@ -294,7 +295,7 @@ class Router:
             return _failed(api, header, request, error)
 
 
-def _may_be_of_broker(api: Api[Any], frame: memoryview) -> bool:
+def _may_be_of_broker(api: AnyApi, frame: memoryview) -> bool:
     """Return whether a request looks as if a broker had sent it; WireError."""
     if api.between_brokers:
         return True
@@ -309,10 +310,10 @@ def _may_be_of_broker(api: Api[Any], frame: memoryview) -> bool:
     )
 
 
-def _frame_rules(apis: Sequence[Api[Any]]) -> FrameRules:
+def _frame_rules(apis: Sequence[AnyApi]) -> FrameRules:
     """Return what the connections have to know of requests before they are read."""
 
-    def keys(of: Callable[[Api[Any]], bool]) -> frozenset[bytes]:
+    def keys(of: Callable[[AnyApi], bool]) -> frozenset[bytes]:
         return frozenset(int(api.key).to_bytes(2, "big") for api in apis if of(api))
 
     return FrameRules(
@@ -322,7 +323,7 @@ def _frame_rules(apis: Sequence[Api[Any]]) -> FrameRules:
     )
 
 
-def _failed(api: Api[Any], header: RequestHeader, request: Any, error: Exception) -> Parts:
+def _failed(api: AnyApi, header: RequestHeader, request: Message, error: Exception) -> Parts:
     """Respond to a request whose handler has a bug, or raise CloseConnection."""
     if api.between_brokers:
         return error_response(api, header, request, OttlaError(f"our error: {error!r}"))

@@ -1,8 +1,6 @@
 """Routes: the APIs that this broker serves, one line each. What each is, its entry says."""
 
-from typing import Any
-
-from ottla.broker.requests.api import Api
+from ottla.broker.requests.api import AnyApi
 from ottla.broker.requests.cluster import (
     api_versions,
     log_dirs,
@@ -37,7 +35,7 @@ from ottla.broker.requests.transactions import (
     transaction_markers,
 )
 
-_APIS: tuple[Api[Any], ...] = (
+_APIS: tuple[AnyApi, ...] = (
     produce.PRODUCE,
     fetch.FETCH,
     offsets.LIST_OFFSETS,
@@ -101,5 +99,5 @@ _APIS: tuple[Api[Any], ...] = (
     group_admin.SHARE_GROUP_HEARTBEAT,
 )
 
-ROUTES: dict[int, Api[Any]] = {int(api.key): api for api in _APIS}
+ROUTES: dict[int, AnyApi] = {int(api.key): api for api in _APIS}
 """By API key."""

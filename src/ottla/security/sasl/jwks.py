@@ -57,7 +57,7 @@ class JwksSource:
         return found
 
     async def run(self, clock: Clock, workers: Workers) -> None:
-        """Keep the keys current, for ever."""
+        """Keep the keys current, forever."""
         read_s = clock.monotonic() if self.keys is not None else None
         while True:
             now_s = clock.monotonic()

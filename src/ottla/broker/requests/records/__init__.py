@@ -1,1 +1,1 @@
-"""Requests for the records and offsets of partitions, answered by whoever has the log."""
+"""Requests for the records and offsets of partitions, answered by the broker that has the log."""

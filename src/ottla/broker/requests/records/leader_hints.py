@@ -5,29 +5,13 @@ be ahead of UpdateMetadata; a leader without an address on the client's listener
 endpoint. Kafka: `KafkaApis.getCurrentLeader`.
 """
 
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from ottla.broker.services import BrokerServices
 from ottla.model.ids import NO_EPOCH, NO_LEADER, TopicPartition
+from ottla.wire.messages.records import FetchResponse, ProduceResponse
 
-
-class LeaderField(Protocol):
-    """The `current_leader` of a Produce or Fetch response."""
-
-    leader_id: int
-    leader_epoch: int
-
-
-class Node(Protocol):
-    """An entry of `node_endpoints`."""
-
-    node_id: int
-    host: str
-    port: int
-    rack: str | None
-
-
-N = TypeVar("N", bound=Node)
+N = TypeVar("N", FetchResponse.NodeEndpoint, ProduceResponse.NodeEndpoint)
 
 
 def current_leader(server: BrokerServices, topic: str, index: int) -> tuple[int, int]:
@@ -45,7 +29,7 @@ def name_leader(
     server: BrokerServices,
     listener: str,
     tp: tuple[str, int],
-    field: LeaderField,
+    field: FetchResponse.LeaderIdAndEpoch | ProduceResponse.LeaderIdAndEpoch,
     nodes: list[N],
     node_type: type[N],
 ) -> None:
@@ -57,9 +41,5 @@ def name_leader(
         return
     endpoint = server.metadata.endpoint(leader, listener)
     if endpoint is not None:
-        node = node_type()
-        node.node_id = leader
-        node.host = endpoint.host
-        node.port = endpoint.port
-        node.rack = server.metadata.snapshot.brokers[leader].rack
-        nodes.append(node)
+        rack = server.metadata.snapshot.brokers[leader].rack
+        nodes.append(node_type(node_id=leader, host=endpoint.host, port=endpoint.port, rack=rack))
