@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from enum import StrEnum
 from importlib import import_module
 from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -21,6 +21,8 @@ from click.core import ParameterSource
 from ottla.cli.declaring import Argument, Exit, Parameter, UsageError, bundles, parameters
 from ottla.cli.table import Node, load
 from ottla.model.printable import printable
+
+T = TypeVar("T")
 
 WIDEST = 100
 EXIT_USAGE = 2
@@ -112,9 +114,9 @@ def _clicks(p: Parameter) -> Iterator[click.Parameter]:
         yield click.Option([p.name, *p.declared.hidden], hidden=True, **how | {"required": False})
 
 
-def _typed(function: Callable[..., Any], ctx: click.Context) -> dict[str, Any]:
+def _typed(function: Callable[..., object], ctx: click.Context) -> dict[str, object]:
     """Return the arguments of a function that were typed; the others have their defaults."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for p in parameters(function):
         if ctx.get_parameter_source(p.name) is ParameterSource.COMMANDLINE:
             value = ctx.params[p.name]
@@ -136,7 +138,7 @@ def _help(node: Node) -> str:
 class _Command(click.Command):
     """A function, with the options that it shares with other commands."""
 
-    def __init__(self, name: str, function: Callable[..., Any], node: Node) -> None:
+    def __init__(self, name: str, function: Callable[..., object], node: Node) -> None:
         shared = [] if node.is_program else parameters(imported(EVERYWHERE))
         self.known = parameters(function) + shared
         params = [param for p in self.known for param in _clicks(p)]
@@ -144,7 +146,7 @@ class _Command(click.Command):
         self.is_program = node.is_program
         super().__init__(name, params=params, help=_help(node), context_settings=SETTINGS)
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         around = nullcontext() if self.is_program else imported(AROUND)(ctx.params)
         try:
             with around:
@@ -295,7 +297,7 @@ def _run(program: click.Command, name: str, words: Sequence[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def read(kind: Callable[..., Any], words: Sequence[str]) -> Any:
+def read(kind: Callable[..., T], words: Sequence[str]) -> T:
     """Return a dataclass of options, or what a function is called with, as words give it."""
     with _Command("options", kind, Node("", "broker.")).make_context("options", list(words)) as ctx:
         return kind(**_typed(kind, ctx))

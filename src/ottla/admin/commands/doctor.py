@@ -117,13 +117,18 @@ def _diagnosis(found: "Sequence[Finding]", not_asked: Sequence[str]) -> "Diagnos
     return Diagnosis(
         [
             Found(
-                f.name, str(f.severity), list(f.subjects), f.evidence, f.rule, f.fix,
+                f.name,
+                str(f.severity),
+                list(f.subjects),
+                f.evidence,
+                f.rule,
+                f.fix,
                 [shlex.join(["ottla", *words]) for words in f.commands],
             )
             for f in found
         ],
         list(not_asked),
-    )  # fmt: skip
+    )
 
 
 def _print(found: "Sequence[Finding]") -> None:

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 STATES = (
-    "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty",
-    "Assigning", "Reconciling", "NotReady",
-)  # fmt: skip
+    *("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty"),
+    *("Assigning", "Reconciling", "NotReady"),
+)
 """The last three are those of new types, of newer clusters."""
 
 

@@ -34,8 +34,9 @@ _KINDS: dict[int, tuple[type[Message], type[Message]]] = {
 """What key and value are, by the version before the key."""
 
 _OF_CONSUMERS: dict[str, type[Message]] = {
-    "subscription": ConsumerProtocolSubscription, "assignment": ConsumerProtocolAssignment,
-}  # fmt: skip
+    "subscription": ConsumerProtocolSubscription,
+    "assignment": ConsumerProtocolAssignment,
+}
 
 
 class StateRecord(NamedTuple):

@@ -1,7 +1,6 @@
 """The overview: brokers, the controller, what is wrong, what happened."""
 
 from itertools import groupby
-from typing import Any
 
 from ottla.admin.operations.status import BrokerStatus
 from ottla.console.asked import Asked
@@ -57,7 +56,7 @@ def shortened(lines: list[str]) -> list[str]:
     return found
 
 
-def health(console: Console) -> dict[str, Any]:
+def health(console: Console) -> dict[str, object]:
     """Return what the doctor found, in numbers."""
     found = console.diagnosing.findings
     return {
@@ -67,7 +66,7 @@ def health(console: Console) -> dict[str, Any]:
     }
 
 
-def _brokers(console: Console) -> list[dict[str, Any]]:
+def _brokers(console: Console) -> list[dict[str, object]]:
     processes = local_processes(console)
     return [
         {
