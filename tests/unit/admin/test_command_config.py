@@ -15,7 +15,7 @@ import threading
 
 import pytest
 
-from ottla.cli import main as cli
+from ottla.cli import grammar as cli
 from ottla.client import client
 from ottla.console import server
 from ottla.model.errors import OttlaError

@@ -10,7 +10,7 @@ import pytest
 
 from ottla.cli import Argument, Option, UsageError, grammar
 from ottla.cli.declaring import read_plainly
-from ottla.cli.main import main
+from ottla.cli.grammar import main
 from ottla.cli.table import Node, load
 from support.commands import every_command
 
