@@ -48,7 +48,7 @@ OF_FILES = {
     for name in names
 }
 """They connect to nothing."""
-OF_THE_COMMAND_LINE = {"completion", "man", "schema"}
+OF_THE_COMMAND_LINE = {"completion", "schema"}
 ARGUMENTS = {
     "status": "",
     "broker stop": "1 --leaders-only",
