@@ -75,7 +75,7 @@ RESULTS = {
     "reassign throttles": f"{_CLIENT}.left_over_throttles:Forgotten[]",
     "top": "ottla.admin.top.looking:LookResult",
     "verify-replicas": f"{_CLIENT}.replica_verification:ComparedPartition[]",
-    "doctor": f"{_RESULTS}:Diagnosis",
+    "doctor": "ottla.admin.diagnosis.facts:Diagnosis",
     "elect": f"{_RESULTS}:Elected[]",
     "log-dirs": f"{_CLIENT}.log_dirs:LogDirs",
     "dump-log": "ottla.admin.log_files.entries:Entry[]",

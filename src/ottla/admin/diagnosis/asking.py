@@ -26,6 +26,7 @@ from ottla.admin.diagnosis.facts import (
     Stray,
     Throttle,
     TopicSettings,
+    View,
 )
 from ottla.admin.session import world
 from ottla.client import (
@@ -66,8 +67,6 @@ PROCESS_ROLES = "process.roles"
 """Set on brokers of KRaft, and on no others."""
 RETENTION = "ottla.stray.retention.ms"
 LOOPBACK = ("127.", "::1", "localhost")
-
-View = dict[TopicPartition, tuple[int, int]]
 
 
 class Asked(NamedTuple):
