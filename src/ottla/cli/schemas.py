@@ -4,7 +4,7 @@ A command has one result, whatever its options; a list is always a list; a field
 null where there is nothing to tell, unless the schema does not require it.
 """
 
-from importlib import import_module
+from pkgutil import resolve_name
 from types import GenericAlias
 from typing import Annotated, Any
 
@@ -117,8 +117,7 @@ def schema_of(command: str) -> Schema:
 
 
 def _type(target: str) -> Any:
-    module, _, name = target.removesuffix("[]").partition(":")
-    found: Any = getattr(import_module(module), name)
+    found = resolve_name(target.removesuffix("[]"))
     return GenericAlias(list, (found,)) if target.endswith("[]") else found
 
 
