@@ -1,4 +1,5 @@
-"""Elections on request: preferred leaders back to their places, or a leader at any price.
+"""Elections on request: preferred leaders back to their places, or a leader at any price; and a
+broker that gives its leaders away before it stops.
 
 Invariants: what the controller responds for each partition is reported per partition; an election
 that was not needed is not a failure. Kafka: `LeaderElectionCommand` (KIP-183, KIP-460).

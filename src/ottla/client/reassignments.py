@@ -1,4 +1,4 @@
-"""Reassignment from outside: what a plan needs to know, what it sends, how far it got.
+"""Reassignment from outside: what a plan needs to know, what it sends, how far it is.
 
 Invariants: a plan is checked against the cluster as a whole before anything is sent (fault F42); a
 throttle is set before the first replica moves; works with any Kafka (KIP-455). Kafka:

@@ -1,4 +1,4 @@
-"""`ottla topics`: create, list, describe, alter and delete topics.
+"""`ottla topics`: create, list, describe, alter and delete topics; where their logs begin and end.
 
 Invariants: nothing is deleted without a yes, typed or given as --yes; --dry-run changes nothing; a
 list of problems (`describe --under-replicated` and its like) is empty where all is well.
