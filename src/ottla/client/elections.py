@@ -1,5 +1,6 @@
-"""Elections on request: preferred leaders back to their places, or a leader at any price; and a
-broker that gives its leaders away before it stops.
+"""Elections on request: preferred leaders back to their places, or a leader at any price.
+
+And before a broker stops: its leaders are moved to other brokers (ControlledShutdown).
 
 Invariants: what the controller responds for each partition is reported per partition; an election
 that was not needed is not a failure. Kafka: `LeaderElectionCommand` (KIP-183, KIP-460).

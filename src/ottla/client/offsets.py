@@ -1,4 +1,4 @@
-"""Offsets of a log: its beginning, its end, the first one of a time; and records deleted before one.
+"""Offsets of a log: its beginning, its end, the first one of a time; deletion of what precedes one.
 
 Kafka: `GetOffsetShell`, `OffsetFetcher`, `DeleteRecordsCommand`.
 """
