@@ -312,8 +312,8 @@ class Goal:
 
 
 def reset_offsets(
-    target: Target,
     goal: Goal,
+    target: Target,
     group: Group,
     topic: Annotated[
         list[str] | None,

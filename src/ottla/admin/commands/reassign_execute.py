@@ -63,8 +63,8 @@ class How:
 
 
 def execute(
-    target: Connection,
     how: How,
+    target: Connection,
     file: File = None,
     partition: Moves = None,
     additional: Annotated[
