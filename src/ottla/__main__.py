@@ -75,7 +75,7 @@ def _run() -> int:
 
 
 def _command() -> int:
-    from ottla.cli.main import main as command
+    from ottla.cli.grammar import main as command
 
     return command()
 

@@ -16,7 +16,7 @@ import time
 import pytest
 
 from ottla.admin.session import world
-from ottla.cli.main import main
+from ottla.cli.grammar import main
 from ottla.client.client import CONTROLLER, Client
 from ottla.wire.messages.topics import AlterPartitionReassignmentsRequest, ElectLeadersRequest
 from support.cluster import FEW, OttlaCluster

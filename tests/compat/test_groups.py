@@ -244,7 +244,7 @@ def test_kafka_python_members(three, name):
 
 def ottla(cluster, capfd, *arguments):
     """Run a command in this process; return (exit code, stdout, stderr)."""
-    from ottla.cli.main import main
+    from ottla.cli.grammar import main
 
     capfd.readouterr()
     try:

@@ -19,7 +19,7 @@ import pytest
 from kazoo.exceptions import KazooException
 
 from ottla.admin.session import world
-from ottla.cli.main import main
+from ottla.cli.grammar import main
 from ottla.client.client import CONTROLLER, Client
 from ottla.model.errors import OttlaError
 from ottla.wire.messages.topics import AlterPartitionReassignmentsRequest

@@ -9,7 +9,7 @@ import json
 import pytest
 
 from ottla.admin.session import connected
-from ottla.cli.main import main as cli
+from ottla.cli.grammar import main as cli
 from ottla.client import configs
 from ottla.wire.messages.cluster import DescribeLogDirsRequest
 from support import kafka_tools as tools

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.cli import main as cli
+from ottla.cli import grammar as cli
 from ottla.console import avro
 from ottla.console.avro import Budget, NotDecodedError, Schemas, decoded, formed_value
 from ottla.wire.avro import Schema, read_schema

@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 
-from ottla.cli import main as cli
+from ottla.cli import grammar as cli
 
 
 def run(*words):

@@ -1,7 +1,7 @@
-"""Admin: the command line, the operations behind it, and the cluster on this machine.
+"""Admin: what people type and read: commands, `doctor`, `top`, and the demo.
 
-`commands` parses arguments and prints results. `operations` speaks Kafka's protocol through
-`client` alone, so it works with any Kafka. `local` and the demo start and stop real processes.
-None of them imports a server. Every error is one line that names the thing, the reason and the way
-out. Begin with `cli.py`.
+`commands` has a function for each command, whose parameters are its options; `connection` finds the
+cluster that is meant, and `session` asks it by a `client`, which works with any Kafka. Nothing here
+imports a server. Every error is one line that names the thing, the reason and the way out. Begin
+with `commands/topics.py`.
 """

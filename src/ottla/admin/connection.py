@@ -2,7 +2,8 @@
 
 The first of these that is there decides: --bootstrap-server, --dir, --profile, bootstrap.servers of
 --command-config, OTTLA_BOOTSTRAP_SERVERS, OTTLA_PROFILE, OTTLA_DIR, the profile in use,
-./ottla-data. Invariant: a setting without effect is refused.
+./ottla-data. Invariants: a setting without effect is refused; a cluster that does not respond at
+once has no names for a shell to complete.
 """
 
 import os

@@ -169,20 +169,3 @@ class Moving(Partition, frozen=True):
 class Cancelled(Partition, frozen=True):
     replicas: list[int]
     cancelled: bool
-
-
-class Found(Struct):
-    """A finding of `doctor`."""
-
-    finding: str
-    severity: str
-    subjects: list[str]
-    evidence: str
-    rule: str
-    fix: str
-    commands: list[str]
-
-
-class Diagnosis(Struct):
-    findings: list[Found]
-    not_asked: list[str]

@@ -280,7 +280,7 @@ def main(argv: Sequence[str], make_world: Callable[[], World] = _real_world) -> 
     """Run a broker until a signal ends it; return the exit code (see `serve`)."""
     plain = read_plainly(Arguments, argv)
     if plain is not None:
-        return serve(Arguments(**plain), make_world)
+        return serve(plain, make_world)
     from ottla.cli.grammar import run as run_command
 
     return run_command(["broker", "run", *argv])

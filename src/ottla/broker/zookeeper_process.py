@@ -168,7 +168,7 @@ def main(argv: Sequence[str]) -> int:
     """Run a server until a signal ends it; return the exit code."""
     plain = read_plainly(Arguments, argv)
     if plain is not None:
-        return run(Arguments(**plain))
+        return run(plain)
     from ottla.cli.grammar import run as run_command
 
     return run_command(["zookeeper", "run", *argv])

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated
 
 import click
 from click.shell_completion import (
@@ -30,7 +30,7 @@ NAMES = "ottla.admin.connection"
 CHOSEN = ("bootstrap_server", "directory", "profile", "command_config")
 _WORDS = re.compile(r"([a-z]+|SCRAM-SHA-\d+)(\|([a-z]+|SCRAM-SHA-\d+))+")
 
-Completer = Callable[[click.Context, click.Parameter, str], list[Any]]
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def completer(p: Parameter) -> Completer | None:
@@ -38,7 +38,7 @@ def completer(p: Parameter) -> Completer | None:
     if p.choices or p.is_flag:
         return None
 
-    def complete(ctx: click.Context, _param: click.Parameter, begun: str) -> list[Any]:
+    def complete(ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
         if _WORDS.fullmatch(p.metavar):
             return [CompletionItem(w) for w in p.metavar.split("|") if w.startswith(begun)]
         if p.kinds:
@@ -57,7 +57,7 @@ def completer(p: Parameter) -> Completer | None:
     return complete
 
 
-def _chosen(ctx: click.Context) -> Mapping[str, Any]:
+def _chosen(ctx: click.Context) -> Mapping[str, str]:
     """Return the options that say which cluster is meant, and the topic that was typed."""
     found = {name: ctx.params[name] for name in CHOSEN if ctx.params.get(name) is not None}
     known: Sequence[Parameter] = getattr(ctx.command, "known", ())
@@ -71,7 +71,7 @@ def _chosen(ctx: click.Context) -> Mapping[str, Any]:
 class _Whole(ShellComplete):
     """Completes `--name=VALUE` as one word."""
 
-    def get_completions(self, args: list[str], incomplete: str) -> list[Any]:
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
         found = super().get_completions(args, incomplete)
         name, equals, _ = incomplete.partition("=")
         if equals and name.startswith("--"):

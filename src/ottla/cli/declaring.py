@@ -9,14 +9,19 @@ programs declare what they take, too.
 
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 KINDS = {
-    "TOPIC": ["topic"], "GROUP": ["group"], "BROKER": ["broker"], "PARTITION": ["number"],
-    "TOPIC[:0,1]": ["topic"], "T[,T…]": ["topic"], "ID[,ID…]": ["broker"],
-    "TOPIC-PARTITION": ["partition"], "TOPIC[-PARTITION]": ["topic", "partition"],
-    "TOPIC-PARTITION=BROKERS": ["partition"], "TOPIC-PARTITION[=BROKERS]": ["partition"],
-}  # fmt: skip
+    **{m: ["topic"] for m in ("TOPIC", "TOPIC[:0,1]", "T[,T…]")},
+    **{m: ["broker"] for m in ("BROKER", "ID[,ID…]")},
+    **{m: ["partition"] for m in ("TOPIC-PARTITION", "TOPIC-PARTITION=BROKERS")},
+    "TOPIC-PARTITION[=BROKERS]": ["partition"],
+    "TOPIC[-PARTITION]": ["topic", "partition"],
+    "GROUP": ["group"],
+    "PARTITION": ["number"],
+}
 """What kinds of names a value may have, by its metavar. `number`: of a partition of the topic."""
 
 
@@ -135,13 +140,13 @@ def _parameter(name: str, annotation: Any, default: Any, *, required: bool) -> P
     return Parameter(name, declared, kind, many, default, required)
 
 
-def bundles(function: Callable[..., Any]) -> dict[str, Any]:
+def bundles(function: Callable[..., object]) -> dict[str, Any]:
     """Return the parameters of a function that stand for a dataclass's fields, with the class."""
     found = function.__annotations__.items()
     return {n: a for n, a in found if hasattr(a, "__dataclass_fields__") and n != "return"}
 
 
-def parameters(function: Callable[..., Any]) -> list[Parameter]:
+def parameters(function: Callable[..., object]) -> list[Parameter]:
     """Return what a command takes: what its signature names, then the fields of its bundles."""
     if hasattr(function, "__dataclass_fields__"):
         return [
@@ -165,12 +170,14 @@ def parameters(function: Callable[..., Any]) -> list[Parameter]:
     return found + [p for kind in shared.values() for p in parameters(kind)]
 
 
-def read_plainly(function: Callable[..., Any], words: Sequence[str]) -> dict[str, Any] | None:
-    """Return the arguments where each word is an option's whole name or its value; else None.
+def read_plainly(kind: Callable[..., T], words: Sequence[str]) -> T | None:
+    """Return the arguments, as a `kind`, where each word is an option's whole name or its value.
+
+    None for any other words.
 
     A server that is started so need not load click, which each process would keep: 2 MB.
     """
-    known = {n: p for p in parameters(function) if p.is_option and not p.is_flag for n in p.names}
+    known = {n: p for p in parameters(kind) if p.is_option and not p.is_flag for n in p.names}
     found: dict[str, Any] = {}
     for name, value in zip_longest(words[::2], words[1::2]):
         p = known.get(name)
@@ -184,5 +191,5 @@ def read_plainly(function: Callable[..., Any], words: Sequence[str]) -> dict[str
             found.setdefault(p.name, []).append(p.type(value))
         else:
             found[p.name] = p.type(value)
-    missing = any(p.required and p.name not in found for p in parameters(function))
-    return None if missing else found
+    missing = any(p.required and p.name not in found for p in parameters(kind))
+    return None if missing else kind(**found)

@@ -2,31 +2,32 @@
 
 Invariants: a command's module is imported when it runs or its help is printed, never to list it;
 what is typed wrong is one line on standard error and exit code 2; abbreviations are not accepted
-anywhere, but hinted at.
+anywhere, but hinted at; what failed is one line, never a traceback, and exit code 1.
 """
 
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from importlib import import_module
 from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from ottla.cli.declaring import Argument, Exit, Parameter, UsageError, bundles, parameters
+from ottla.cli import output
+from ottla.cli.declaring import Argument, Exit, Option, Parameter, UsageError, bundles, parameters
 from ottla.cli.table import Node, load
+from ottla.model import process
 from ottla.model.printable import printable
 
+T = TypeVar("T")
+
 WIDEST = 100
-EXIT_USAGE = 2
-EVERYWHERE, AROUND = "cli.main:everywhere", "cli.main:around"
-"""What declares the options of all commands but programs, and the context manager around them,
-which takes what was typed, by name."""
+EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 COMPLETE = "_OTTLA_COMPLETE"
 """The variable by which a shell asks what may stand at the cursor (click)."""
 
@@ -112,9 +113,9 @@ def _clicks(p: Parameter) -> Iterator[click.Parameter]:
         yield click.Option([p.name, *p.declared.hidden], hidden=True, **how | {"required": False})
 
 
-def _typed(function: Callable[..., Any], ctx: click.Context) -> dict[str, Any]:
+def _typed(function: Callable[..., object], ctx: click.Context) -> dict[str, object]:
     """Return the arguments of a function that were typed; the others have their defaults."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for p in parameters(function):
         if ctx.get_parameter_source(p.name) is ParameterSource.COMMANDLINE:
             value = ctx.params[p.name]
@@ -124,6 +125,35 @@ def _typed(function: Callable[..., Any], ctx: click.Context) -> dict[str, Any]:
         own = {p.name: found.pop(p.name) for p in parameters(kind) if p.name in found}
         found[name] = kind(**own)
     return found
+
+
+# -- what all commands have in common --------------------------------------------------------------
+
+
+def everywhere(
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Print only data and errors")] = False,
+    verbose: Annotated[
+        bool, Option("--verbose", "-v", help="Also print each request, its broker and its latency")
+    ] = False,
+) -> None:
+    """Declare the options that every command has (see `around`)."""
+
+
+@contextmanager
+def around(typed: Mapping[str, Any]) -> Iterator[None]:
+    """Have a command print as the options say that it shares with all others."""
+    prints = output.Output(
+        typed.get("output", output.Format.table), quiet=typed["quiet"], verbose=typed["verbose"]
+    )
+    from ottla.model import waits
+
+    with output.printing(prints):
+        if not prints.quiet:
+            waits.report_to(output.print_waits)
+        try:
+            yield
+        finally:
+            waits.silence()
 
 
 # -- commands -------------------------------------------------------------------------------------
@@ -136,18 +166,18 @@ def _help(node: Node) -> str:
 class _Command(click.Command):
     """A function, with the options that it shares with other commands."""
 
-    def __init__(self, name: str, function: Callable[..., Any], node: Node) -> None:
-        shared = [] if node.is_program else parameters(imported(EVERYWHERE))
+    def __init__(self, name: str, function: Callable[..., object], node: Node) -> None:
+        shared = [] if node.is_program else parameters(everywhere)
         self.known = parameters(function) + shared
         params = [param for p in self.known for param in _clicks(p)]
         self.function = function
         self.is_program = node.is_program
         super().__init__(name, params=params, help=_help(node), context_settings=SETTINGS)
 
-    def invoke(self, ctx: click.Context) -> Any:
-        around = nullcontext() if self.is_program else imported(AROUND)(ctx.params)
+    def invoke(self, ctx: click.Context) -> object:
+        common = nullcontext() if self.is_program else around(ctx.params)
         try:
-            with around:
+            with common:
                 return self.function(**_typed(self.function, ctx))
         except UsageError as error:
             raise click.UsageError(str(error), ctx) from error
@@ -295,10 +325,47 @@ def _run(program: click.Command, name: str, words: Sequence[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def read(kind: Callable[..., Any], words: Sequence[str]) -> Any:
+def read(kind: Callable[..., T], words: Sequence[str]) -> T:
     """Return a dataclass of options, or what a function is called with, as words give it."""
     with _Command("options", kind, Node("", "broker.")).make_context("options", list(words)) as ctx:
         return kind(**_typed(kind, ctx))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        process.take_over()
+    try:
+        code = run(words)
+        sys.stdout.flush()  # what cannot be written is reported here, not by the interpreter
+        return code
+    except KeyboardInterrupt:
+        output.complain(process.INTERRUPTED)
+        if arguments is None:
+            process.leave_interrupted()
+        return process.EXIT_INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - a bug of ours is raised again
+        return _failed(error)
+
+
+def _failed(error: Exception) -> int:
+    """Say what failed in one line; an error of ours, which was not expected, is raised."""
+    from ottla.model.errors import OttlaError, of_system
+
+    if isinstance(error, OttlaError):
+        output.complain(f"ottla: {error}")
+        return EXIT_FAILED
+    if isinstance(error, BrokenPipeError):
+        process.give_up(sys.stdout)  # whoever read it has seen enough
+        return EXIT_OK
+    if isinstance(error, OSError):
+        if error.filename == process.STANDARD_OUTPUT:
+            process.give_up(sys.stdout)
+        where = error.filename
+        output.complain(f"ottla: {f'{where}: ' if where else ''}{of_system(error)}")
+        return EXIT_FAILED
+    raise error
 
 
 # -- commands of this room ------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """How far a long command is: one line on a terminal, which is gone when it says anything else.
 
-Invariant: written to standard error, and only to a terminal.
+Invariant: written to standard error; what is written over and over, only to a terminal.
 """
 
 import sys

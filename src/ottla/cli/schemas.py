@@ -4,7 +4,7 @@ A command has one result, whatever its options; a list is always a list; a field
 null where there is nothing to tell, unless the schema does not require it.
 """
 
-from importlib import import_module
+from pkgutil import resolve_name
 from types import GenericAlias
 from typing import Annotated, Any
 
@@ -76,7 +76,7 @@ RESULTS = {
     "top": "ottla.admin.top.looking:LookResult",
     "verify-replicas": f"{_CLIENT}.replica_verification:ComparedPartition[] | "
     "ottla.admin.replica_files.comparing:ComparedFiles",
-    "doctor": f"{_RESULTS}:Diagnosis",
+    "doctor": "ottla.admin.diagnosis.facts:Diagnosis",
     "elect": f"{_RESULTS}:Elected[]",
     "log-dirs": f"{_CLIENT}.log_dirs:LogDirs",
     "dump-log": "ottla.admin.log_files.entries:Entry[]",
@@ -118,8 +118,7 @@ def schema_of(command: str) -> Schema:
 
 
 def _type(target: str) -> Any:
-    module, _, name = target.removesuffix("[]").partition(":")
-    found: Any = getattr(import_module(module), name)
+    found = resolve_name(target.removesuffix("[]"))
     return GenericAlias(list, (found,)) if target.endswith("[]") else found
 
 

@@ -6,7 +6,6 @@ ends unknown, nothing else.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
 
 from ottla.client import configs, log_dirs, reassignments, unclean_elections
 from ottla.client.client import Client
@@ -78,5 +77,5 @@ async def topic_settings(
         if result.error_code:
             why = reason(result.error_code, result.error_message)
             raise OttlaError(f"settings of topic {result.resource_name}: {why}")
-        values: dict[str, Any] = {setting.name: setting.value for setting in result.configs}
-        yield result.resource_name, (int(values[MIN_ISR]), values[UNCLEAN] == "true")
+        values = {setting.name: setting.value for setting in result.configs}
+        yield result.resource_name, (int(values[MIN_ISR] or 0), values[UNCLEAN] == "true")

@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -148,7 +148,7 @@ def _topic(name: str, before: TopicState | None, after: TopicState | None) -> It
 
 
 def _settings(
-    what: str, name: str, before: Mapping[str, Any], after: Mapping[str, Any]
+    what: str, name: str, before: Mapping[str, str | float], after: Mapping[str, str | float]
 ) -> Iterator[Difference]:
     for key in sorted({*before, *after}):
         if before.get(key) != after.get(key):

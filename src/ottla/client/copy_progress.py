@@ -1,8 +1,8 @@
 """Progress of a reassignment in bytes, as the brokers' log dirs show it.
 
 Invariants: nothing is changed; a broker that does not respond keeps its last sizes; brokers are
-asked for the topics that move, and the less often the longer they take. Works with any Kafka
-(KIP-113).
+asked for the topics that move, and the less often the longer they take; how long throttles make
+the rest last is asked now and then. Works with any Kafka (KIP-73, KIP-113).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,5 +1,7 @@
 """Elections on request: preferred leaders back to their places, or a leader at any price.
 
+And before a broker stops: its leaders are moved to other brokers (ControlledShutdown).
+
 Invariants: what the controller responds for each partition is reported per partition; an election
 that was not needed is not a failure. Kafka: `LeaderElectionCommand` (KIP-183, KIP-460).
 """

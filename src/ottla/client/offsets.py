@@ -1,6 +1,6 @@
-"""Offsets of a log: its beginning, its end, and the first one of a time.
+"""Offsets of a log: its beginning, its end, the first one of a time; deletion of what precedes one.
 
-Kafka: `GetOffsetShell`, `OffsetFetcher`.
+Kafka: `GetOffsetShell`, `OffsetFetcher`, `DeleteRecordsCommand`.
 """
 
 from collections.abc import Callable, Iterable, Mapping

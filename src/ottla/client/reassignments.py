@@ -1,4 +1,4 @@
-"""Reassignment from outside: what a plan needs to know, what it sends, how far it got.
+"""Reassignment from outside: what a plan needs to know, what it sends, how far it is.
 
 Invariants: a plan is checked against the cluster as a whole before anything is sent (fault F42); a
 throttle is set before the first replica moves; works with any Kafka (KIP-455). Kafka:
@@ -8,7 +8,7 @@ throttle is set before the first replica moves; works with any Kafka (KIP-455). 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.client.client import CONTROLLER, Client
 from ottla.client.copy_progress import CopyProgress
@@ -213,7 +213,7 @@ async def _alter(
     client: Client, wanted: Mapping[TopicPartition, Sequence[int] | None], refused: str
 ) -> None:
     request = AlterPartitionReassignmentsRequest
-    topics: dict[str, list[Any]] = {}
+    topics: dict[str, list[AlterPartitionReassignmentsRequest.ReassignablePartition]] = {}
     for tp, replicas in sorted(wanted.items(), key=lambda item: item[0]):
         topics.setdefault(tp.topic, []).append(
             request.ReassignablePartition(

@@ -28,12 +28,10 @@ from ottla.console.page import Handler, endpoint
 from ottla.console.pages import (
     brokers,
     chaos,
-    doctor,
     groups,
     messages,
     overview,
     producing,
-    session,
     settings,
     topics,
     whatif,
@@ -58,7 +56,7 @@ GETS: dict[str, Handler] = {
     "/reassign": reassigning.page,
     "/acls": acls.listed,
     "/users": users.listed,
-    "/doctor": doctor.page,
+    "/doctor": overview.doctor,
     "/whatif": whatif.page,
     "/why": why.page,
     "/chaos": chaos.page,
@@ -78,7 +76,7 @@ POSTS: dict[str, Handler] = {
     "/users/remove": users.remove,
     "/chaos/do": faults.do,
     "/chaos/probe": probing.probe,
-    "/leave": session.leave,
+    "/leave": overview.leave,
 }
 
 

@@ -121,7 +121,7 @@ def _plain(value: Any) -> str:
 class _Walk:
     """Goes over a datum as a decoder does, and builds nothing. `left`: items it may still meet."""
 
-    def __init__(self, data: bytes, named: Mapping[str, Any], left: int) -> None:
+    def __init__(self, data: bytes, named: Mapping[str, object], left: int) -> None:
         self._data, self._named, self._allowed = data, named, left
         self.at, self.left = 0, left
 

@@ -1,4 +1,4 @@
-"""The lag of groups over time: one number of each look, for an hour, while any browser looks.
+"""The lag of groups over time, for an hour, while any browser looks; its trend and its picture.
 
 Pure: times come in. Invariants: a point is at least EVERY_S after the one before; points older than
 KEPT_S, groups beyond MOST_GROUPS and topics beyond MOST_TOPICS of a group are forgotten, so all of

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from ottla.console.asked import Asked, BadRequestError
 from ottla.console.changes import reassigning, transactions
 from ottla.console.page import Page
-from ottla.console.pages import chaos, doctor, groups, messages, overview, searching, topics
+from ottla.console.pages import chaos, groups, messages, overview, searching, topics
 from ottla.console.rendering import placed
 from ottla.console.state import Console, console_of
 from ottla.model.errors import OttlaError
@@ -43,7 +43,7 @@ PARTS: dict[str, Parts] = {
     "group": groups.parts,
     "messages": messages.parts,
     "chaos": chaos.parts,
-    "doctor": doctor.parts,
+    "doctor": overview.findings,
     "reassign": reassigning.parts,
     "transactions": transactions.parts,
     "transaction": transactions.parts_of_one,

@@ -7,7 +7,7 @@ of ours.
 
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -30,7 +30,10 @@ class Pages(NamedTuple):
     total: int
 
 
-def paged(rows: Sequence[Any], page: int, size: int) -> tuple[Sequence[Any], Pages]:
+T = TypeVar("T")
+
+
+def paged(rows: Sequence[T], page: int, size: int) -> tuple[Sequence[T], Pages]:
     """Return one page of a list; a page behind the last one is the last one."""
     pages = max(1, -(-len(rows) // size))
     page = min(max(1, page), pages)
@@ -39,7 +42,7 @@ def paged(rows: Sequence[Any], page: int, size: int) -> tuple[Sequence[Any], Pag
     return part, Pages(page, pages, first + 1 if part else 0, first + len(part), len(rows))
 
 
-def _finalize(value: Any) -> Any:
+def _finalize(value: object) -> object:
     if hasattr(value, "__html__"):
         return value
     if value is None:

@@ -1,4 +1,4 @@
-"""The server of a console: a socket, uvicorn, and the link that lets a browser in.
+"""The server of a console: a socket, TLS, uvicorn, and the link that lets a browser in.
 
 Invariants: connections, requests and headers are bounded; Ctrl-C ends streams first, then the
 server.

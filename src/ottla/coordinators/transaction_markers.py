@@ -21,6 +21,7 @@ from ottla.model.time_slices import end_tasks
 from ottla.replication.inter_broker import BrokerConnection
 from ottla.security.client import ClientSecurity
 from ottla.wire.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from ottla.wire.schema import R, Request
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ class TransactionChannels:
         """Note that the task of a broker has nothing left to send."""
         del self._senders[broker_id]
 
-    async def send(self, broker_id: int, request: Any, version: int) -> Any:
+    async def send(self, broker_id: int, request: Request[R], version: int) -> R:
         """Send one request and return its response; ConnectionLostError if there is none."""
         endpoint = self._leaders.endpoint(broker_id, self._listener)
         if endpoint is None:

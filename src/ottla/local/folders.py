@@ -1,4 +1,4 @@
-"""The files below a folder, for tools that read whatever is there.
+"""Files of a folder: those below one, for tools that read whatever is there, and private ones.
 
 Invariant: what cannot be looked into is an error, since an answer drawn from the rest would
 mislead.

@@ -68,7 +68,11 @@ class FaultyTransport:
     )
 
     def __init__(
-        self, layer: "FaultyNetwork", real: asyncio.Transport, protocol: Any, key: str
+        self,
+        layer: "FaultyNetwork",
+        real: asyncio.Transport,
+        protocol: asyncio.BaseProtocol,
+        key: str,
     ) -> None:
         self._layer = layer
         self._loop = asyncio.get_running_loop()
@@ -96,7 +100,7 @@ class FaultyTransport:
     def get_write_buffer_size(self) -> int:
         return self._held_bytes + self._real.get_write_buffer_size()
 
-    def set_protocol(self, protocol: Any) -> None:
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
         self._real.set_protocol(protocol)
 

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ottla.model.errors import StartupError
 from ottla.model.ports import Files, Listener, World
@@ -188,7 +188,7 @@ def real_world(files: Files, *, seed: int | None = None) -> World:
     )
 
 
-def run(main: Callable[..., Coroutine[Any, Any, T]], *args: object) -> T:
+def run(main: Callable[..., Coroutine[None, None, T]], *args: object) -> T:
     """Run a coroutine function to its end on uvloop, or on asyncio's own loop without it."""
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(main(*args))

@@ -26,9 +26,13 @@ LAYOUTS = 1024
 
 @dataclass(slots=True)
 class Room:
-    """How many elements of arrays may still be written, and how many were left out."""
+    """How many elements of arrays may still be written, and how many were left out.
+
+    `text`: how long a text may be.
+    """
 
     elements: int = MOST_ELEMENTS
+    text: int = MOST_TEXT
     left_out: int = 0
     texts_cut: int = 0
 
@@ -109,10 +113,10 @@ def _value(field: FieldLayout, value: Any, version: int, room: Room) -> Any:
     if field.type == "uuid":
         return uuid_to_text(bytes(value))
     if field.type == "bytes":
-        if len(value) > MOST_TEXT:
+        if len(value) > room.text:
             room.texts_cut += 1
-        return base64.b64encode(bytes(value[:MOST_TEXT])).decode()
-    if field.type == "string" and len(value) > MOST_TEXT:
+        return base64.b64encode(bytes(value[: room.text])).decode()
+    if field.type == "string" and len(value) > room.text:
         room.texts_cut += 1
-        return value[:MOST_TEXT]
+        return value[: room.text]
     return value

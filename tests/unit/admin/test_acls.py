@@ -48,7 +48,7 @@ def test_what_makes_no_sense_is_refused_before_a_broker_is_asked(command, option
     named = commands.Named(**{name: options[name] for name in given})
     rest = {name: value for name, value in options.items() if name not in given}
     with pytest.raises(UsageError) as caught:
-        command(Target(), named, **rest)
+        command(named, Target(), **rest)
     assert says in str(caught.value)
 
 

@@ -15,7 +15,7 @@ import threading
 
 import pytest
 
-from ottla.cli import main as cli
+from ottla.cli import grammar as cli
 from ottla.client import client
 from ottla.console import server
 from ottla.model.errors import OttlaError
@@ -48,7 +48,7 @@ OF_FILES = {
     for name in names
 }
 """They connect to nothing."""
-OF_THE_COMMAND_LINE = {"completion", "man", "schema"}
+OF_THE_COMMAND_LINE = {"completion", "schema"}
 ARGUMENTS = {
     "status": "",
     "broker stop": "1 --leaders-only",

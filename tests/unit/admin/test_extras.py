@@ -42,10 +42,10 @@ def run(folder, missing, *arguments):
             "certificates need cryptography, not installed here: pip install 'ottla[secure]'",
         ),
         (
-            "rich",
+            "aiokafka",
             ("demo", "--no-spark"),
             (
-                "the demo needs rich, not installed here: pip install 'ottla[all]', "
+                "the demo needs aiokafka, not installed here: pip install 'ottla[all]', "
                 "or 'ottla[demo]' for --no-spark"
             ),
         ),

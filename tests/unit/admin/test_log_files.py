@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from ottla.cli.main import main
+from ottla.cli.grammar import main
 from ottla.log.checkpoints import encode_epochs
 from ottla.log.producers import CRC_COVERS_FROM, Producer, WrittenBatch, encode_snapshot
 from ottla.wire.batch_header import crc32c

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ottla.cli.main import main
+from ottla.cli.grammar import main
 from ottla.cli.output import readable_json
 from ottla.cli.table import load
 from ottla.client import client

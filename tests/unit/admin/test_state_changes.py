@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from ottla.admin.log_files import state_changes
-from ottla.cli import main as cli
+from ottla.cli import grammar as cli
 from ottla.model.errors import OttlaError
 
 ALL = state_changes.about(None, None)

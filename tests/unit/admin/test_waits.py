@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ottla.admin.commands import reassign
-from ottla.cli import main as cli
+from ottla.cli import grammar as cli
 from ottla.cli import output
 from ottla.client import consumer
 from ottla.local import brokers, processes

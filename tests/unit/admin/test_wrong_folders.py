@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ottla.cli import main as cli
+from ottla.cli import grammar as cli
 from support.commands import every_command
 
 MADE = {"up", "demo", "certs init"}

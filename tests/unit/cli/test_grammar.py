@@ -10,7 +10,7 @@ import pytest
 
 from ottla.cli import Argument, Option, UsageError, grammar
 from ottla.cli.declaring import read_plainly
-from ottla.cli.main import main
+from ottla.cli.grammar import main
 from ottla.cli.table import Node, load
 from support.commands import every_command
 
@@ -140,7 +140,8 @@ def server(
     port: Annotated[int, Option()] = 1,
     colour: Annotated[Colour, Option()] = Colour.red,
     loud: Annotated[bool, Option("--loud")] = False,
-) -> None: ...
+) -> dict[str, object]:
+    return locals()
 
 
 @pytest.mark.parametrize(
@@ -160,7 +161,8 @@ def server(
     ],
 )
 def test_a_server_reads_whole_names_and_values_without_click(typed, wanted):
-    assert read_plainly(server, typed.split()) == wanted
+    called = None if wanted is None else server(**wanted)
+    assert read_plainly(server, typed.split()) == called
 
 
 @pytest.mark.parametrize("name", every_command())

@@ -4,8 +4,7 @@ import io
 
 import pytest
 
-from ottla.cli.grammar import walk
-from ottla.cli.main import main
+from ottla.cli.grammar import main, walk
 from ottla.cli.spellings import COMMANDS, OPTIONS
 from ottla.cli.table import load
 from support.commands import every_command

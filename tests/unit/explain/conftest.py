@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli import main as cli
+from ottla.cli import grammar as cli
 from ottla.controller import loop
 from ottla.explain.journals import Damage, find, read
 from ottla.model.journal_schema import JOURNAL_NAME

@@ -13,7 +13,7 @@ from ottla.local.cluster_dir import ClusterDir, LocalBroker, LocalCluster, Local
 
 START = """
 import os, signal, sys
-from ottla.cli import main as cli
+from ottla.cli import grammar as cli
 from ottla.model.process import ended_in_order
 from ottla.cli.table import Node, load
 number = signal.{name}

@@ -107,8 +107,8 @@ def _print(output: Format, acls: "Sequence[Acl]", *, executed: bool | None = Non
 
 
 def list_command(
-    target: Target,
     named: Named,
+    target: Target,
     principal: Annotated[
         str | None, Option("--principal", metavar="PRINCIPAL", help="Only rules of this principal")
     ] = None,
@@ -128,8 +128,8 @@ def list_command(
 
 
 def add(
-    target: Target,
     named: Named,
+    target: Target,
     principal: Principal,
     operation: Operations = None,
     prefixed: Prefixed = False,
@@ -172,8 +172,8 @@ def add(
 
 
 def remove(
-    target: Target,
     named: Named,
+    target: Target,
     principal: Annotated[
         str | None, Option("--principal", metavar="PRINCIPAL", help="Only rules of this principal")
     ] = None,
@@ -215,8 +215,8 @@ def remove(
 
 
 def check(
-    target: Target,
     named: Named,
+    target: Target,
     principal: Principal,
     operation: Annotated[str, Argument(metavar="OPERATION", help="Read, Write, Describe, …")],
     host: Annotated[

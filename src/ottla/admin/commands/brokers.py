@@ -194,11 +194,14 @@ def _move_leaders(target: Target, broker: int, num_retries: int, retry_interval_
 
     remaining = target.ask(
         lambda client: elections.shut_down(
-            client, broker, num_retries, retry_interval_ms / 1000,
+            client,
+            broker,
+            num_retries,
+            retry_interval_ms / 1000,
             lambda left: say(f"{plural(left, 'leader')} left, asking again"),
         ),
         timeout_s=(num_retries + 1) * (retry_interval_ms / 1000 + 30.0),
-    )  # fmt: skip
+    )
     if remaining or target.output is Format.json:
         result = ShutDown(broker, Partition.all(remaining))
         print_result(target.output, result, ("still led",), [(tp,) for tp in remaining])

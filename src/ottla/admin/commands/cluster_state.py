@@ -39,8 +39,10 @@ def snapshot(target: Connection, output: SnapshotOutput = Format.json) -> None:
     print_result(output, found, ("topic", "partitions", "replicas", "settings"), rows)
     if output is Format.json:
         return
-    say(f"{plural(len(found.groups), 'group')}, {plural(len(found.quotas), 'quota')}, settings of "
-        f"{plural(len(found.brokers), 'broker')}")  # fmt: skip
+    say(
+        f"{plural(len(found.groups), 'group')}, {plural(len(found.quotas), 'quota')}, settings of "
+        f"{plural(len(found.brokers), 'broker')}"
+    )
 
 
 def _read(name: str) -> "ClusterState":

@@ -119,8 +119,8 @@ class Entity:
 
 
 def describe(
-    target: Target,
     entity: Entity,
+    target: Target,
     keys: Annotated[
         list[str] | None,
         Argument(metavar="[KEY]...", help="Only these settings, also if they have their default"),
@@ -208,8 +208,8 @@ Pairs = list[str] | None
 
 
 def alter(
-    target: Target,
     entity: Entity,
+    target: Target,
     set_: Annotated[
         Pairs,
         Option(

@@ -17,7 +17,6 @@ from ottla.model.printable import plural
 
 if TYPE_CHECKING:
     from ottla.admin.diagnosis.facts import Finding
-    from ottla.admin.results import Diagnosis
 
 EXIT_WRONG = 1
 UNSETTLED = "3s"
@@ -57,6 +56,7 @@ def doctor(
     yes: Yes = False,
 ) -> None:
     from ottla.admin.diagnosis import asking
+    from ottla.admin.diagnosis.facts import Diagnosis
     from ottla.admin.diagnosis.rules import judged
     from ottla.admin.operations.typed_values import parse_duration
 
@@ -92,7 +92,7 @@ def doctor(
         facts.disk = local.disk_problem(cluster) or ""
     found = judged(facts)
     if target.output is Format.json:
-        print_json(_diagnosis(found, facts.not_asked))
+        print_json(Diagnosis(found, facts.not_asked))
     elif target.output is Format.tsv:
         print_table(
             ("severity", "finding", "evidence", "fix"),
@@ -109,21 +109,6 @@ def doctor(
         _mend(found, fix, options, yes=yes)
     elif any(strict or f.severity != "risk" for f in found):
         raise Exit(EXIT_WRONG)
-
-
-def _diagnosis(found: "Sequence[Finding]", not_asked: Sequence[str]) -> "Diagnosis":
-    from ottla.admin.results import Diagnosis, Found
-
-    return Diagnosis(
-        [
-            Found(
-                f.name, str(f.severity), list(f.subjects), f.evidence, f.rule, f.fix,
-                [shlex.join(["ottla", *words]) for words in f.commands],
-            )
-            for f in found
-        ],
-        list(not_asked),
-    )  # fmt: skip
 
 
 def _print(found: "Sequence[Finding]") -> None:
@@ -159,13 +144,13 @@ def _mend(
 def _carry_out(finding: "Finding", where: Sequence[str], *, yes: bool) -> None:
     import subprocess  # only where something is fixed
 
-    commands = [shlex.join(["ottla", *words]) for words in finding.commands]
-    for text in commands:
+    for text in finding.commands:
         say(text)
-    agreed(yes, f"Carry out {plural(len(commands), 'command')}?", "nothing was fixed")
-    for text, words in zip(commands, finding.commands, strict=True):
-        command = [sys.executable, "-P", "-m", "ottla", *words, *where]
+    count = plural(len(finding.commands), "command")
+    agreed(yes, f"Carry out {count}?", "nothing was fixed")
+    for text in finding.commands:
+        command = [sys.executable, "-P", "-m", *shlex.split(text), *where]
         if subprocess.run(command, check=False).returncode != 0:  # noqa: S603 - ours
             complain(f"ottla doctor: {text} failed; what is after it was not carried out")
             raise Exit(EXIT_WRONG)
-    say(f"{finding.name}: {plural(len(commands), 'command')} carried out")
+    say(f"{finding.name}: {count} carried out")

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 STATES = (
-    "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty",
-    "Assigning", "Reconciling", "NotReady",
-)  # fmt: skip
+    *("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty"),
+    *("Assigning", "Reconciling", "NotReady"),
+)
 """The last three are those of new types, of newer clusters."""
 
 
@@ -316,8 +316,8 @@ class Goal:
 
 
 def reset_offsets(
-    target: Target,
     goal: Goal,
+    target: Target,
     group: Group,
     topic: Annotated[
         list[str] | None,

@@ -54,8 +54,14 @@ def log_dirs(
     result = dirs.LogDirs(
         [
             dirs.LogDirRow(
-                one.broker, one.path, one.problem or None, dirs.known(one.total),
-                dirs.known(one.usable), replicas, arriving, size,
+                one.broker,
+                one.path,
+                one.problem or None,
+                dirs.known(one.total),
+                dirs.known(one.usable),
+                replicas,
+                arriving,
+                size,
             )
             for one, replicas, arriving, size in rows
         ],
@@ -63,17 +69,25 @@ def log_dirs(
             dirs.ReplicaRow(*r.partition, r.broker, r.path, r.size, r.lag, r.is_future)
             for r in sorted(found.replicas)
         ],
-    )  # fmt: skip
+    )
     print_result(
         target.output,
         result,
         ("broker", "log dir", "replicas", "arriving", "MB", "free MB", "of MB", ""),
         [
-            (d.broker, d.path, d.replicas, d.arriving, _mb(d.size), _mb(d.usable), _mb(d.total),
-             d.problem or "")
+            (
+                d.broker,
+                d.path,
+                d.replicas,
+                d.arriving,
+                _mb(d.size),
+                _mb(d.usable),
+                _mb(d.total),
+                d.problem or "",
+            )
             for d in result.dirs
         ],
-    )  # fmt: skip
+    )
     if target.output is not Format.json:
         for r in sorted(moving):
             say(f"{r.partition} on broker {r.broker} moves to {r.path}: {_to_go(r.lag)}")

@@ -151,8 +151,8 @@ class Wanted:
 
 
 def produce(
-    target: Target,
     wanted: Wanted,
+    target: Target,
     topic: TopicArgument = None,
     topic_option: TopicOption = None,
 ) -> None:

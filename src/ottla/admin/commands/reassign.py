@@ -1,4 +1,4 @@
-"""`ottla reassign`: verify, cancel and list moves of replicas.
+"""`ottla reassign`: verify, cancel and list moves of replicas; throttles that are left over.
 
 Invariants: stdout carries data (with --kafka-output what Kafka's tool prints), everything else is
 said on stderr; exit code 1 while something is not as planned.

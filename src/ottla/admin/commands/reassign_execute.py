@@ -7,7 +7,8 @@ it ends; what goes on then is said.
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 from ottla.admin.commands.reassign_plan import (
     File,
@@ -32,33 +33,17 @@ from ottla.model.printable import plural
 if TYPE_CHECKING:
     from ottla.client.client import Client
     from ottla.client.reassignments import Prepared
-    from ottla.placement.plans import Assignment, Places
+    from ottla.placement.plans import Places
 
 
-class _Wanted(NamedTuple):
-    """What was typed."""
+@dataclass(kw_only=True)
+class How:
+    """How a plan is carried out."""
 
-    plan: "Assignment"
-    where: str
-    places: "Places"
-    throttle: int | None
-    log_dirs_throttle: int | None
-    wait: float | None
-    kafka_output: bool
-
-    @property
-    def throttled(self) -> bool:
-        return self.throttle is not None or self.log_dirs_throttle is not None
-
-
-def execute(
-    target: Connection,
-    file: File = None,
-    partition: Moves = None,
     throttle: Annotated[
         int | None,
         Option(metavar="BYTES/S", help="Limit copying, per broker and direction", min=1),
-    ] = None,
+    ] = None
     log_dirs_throttle: Annotated[
         int | None,
         Option(
@@ -68,11 +53,23 @@ def execute(
             min=1,
             hidden=("--replica-alter-log-dirs-throttle",),
         ),
-    ] = None,
+    ] = None
+    wait: Wait = None
+    kafka_output: KafkaOutput = False
+
+    @property
+    def throttled(self) -> bool:
+        return self.throttle is not None or self.log_dirs_throttle is not None
+
+
+def execute(
+    how: How,
+    target: Connection,
+    file: File = None,
+    partition: Moves = None,
     additional: Annotated[
         bool, Option("--additional", help="Start although other moves are in progress")
     ] = False,
-    wait: Wait = None,
     rollback_file: Annotated[
         str | None,
         Option(
@@ -80,7 +77,6 @@ def execute(
         ),
     ] = None,
     dry_run: DryRun = False,
-    kafka_output: KafkaOutput = False,
     output: PlanOutput = Format.json,
 ) -> None:
     from ottla.admin.operations import kafka_text, way_back
@@ -88,18 +84,17 @@ def execute(
     from ottla.placement import plans
 
     plan, where, places = plan_of(file, partition)
-    if log_dirs_throttle is not None and not places:
+    if how.log_dirs_throttle is not None and not places:
         raise UsageError("--log-dirs-throttle: the plan names no log_dirs")
-    wanted = _Wanted(plan, where, places, throttle, log_dirs_throttle, wait, kafka_output)
 
     async def run(client: "Client") -> int:
         prepared = await reassignments.prepare(
-            client, plan, where, additional=additional, throttle=throttle
+            client, plan, where, additional=additional, throttle=how.throttle
         )
         if not dry_run and not prepared.running:
             path = way_back.write(plans.format_plan(prepared.rollback), rollback_file)
             say(f"the way back is in {path}")
-        if kafka_output:
+        if how.kafka_output:
             sys.stdout.write(kafka_text.current_assignment(prepared.rollback))
             sys.stdout.flush()
         else:
@@ -108,64 +103,62 @@ def execute(
             say(f"{plural(len(plan), 'partition')} can be reassigned; nothing was changed")
             return 0
         try:
-            return await _begin(client, wanted, prepared)
+            return await _begin(client, how, places, prepared)
         except asyncio.CancelledError:  # Ctrl-C
-            if wanted.throttled:
+            if how.throttled:
                 await clear(client, prepared.throttled.leaders)
-            await tell_what_goes_on(
-                client, prepared.throttled.leaders, unthrottled=wanted.throttled
-            )
+            await tell_what_goes_on(client, prepared.throttled.leaders, unthrottled=how.throttled)
             raise
 
     left = target.ask(run)
     if left:
         raise OttlaError(
-            f"after {wait:g} s {plural(left, 'partition')} still moving; "
+            f"after {how.wait:g} s {plural(left, 'partition')} still moving; "
             "`ottla reassign verify` tells how far they are"
         )
 
 
-async def _begin(client: "Client", wanted: _Wanted, prepared: "Prepared") -> int:
+async def _begin(client: "Client", how: How, places: "Places", prepared: "Prepared") -> int:
     """Send the plan, wait if that was wanted; return how many partitions are not done then."""
     from ottla.admin.operations import kafka_text
     from ottla.client import log_dirs, reassignments
 
-    plan, places, throttle = wanted.plan, wanted.places, wanted.throttle
+    plan, throttle = prepared.plan, how.throttle
     unleased = await reassignments.execute(client, prepared, throttle)
-    if wanted.kafka_output:
-        sys.stdout.write(kafka_text.started(plan, throttle, wanted.log_dirs_throttle))
+    if how.kafka_output:
+        sys.stdout.write(kafka_text.started(plan, throttle, how.log_dirs_throttle))
         sys.stdout.flush()
     if prepared.running:
         say(f"it is in progress already; its throttle is {throttle:,} bytes/s now")
     else:
         say(f"reassignment of {plural(len(plan), 'partition')} began")
-    if wanted.log_dirs_throttle is not None:
+    if how.log_dirs_throttle is not None:
         from ottla.client import throttles
 
         unleased += await throttles.lease(client, {broker for _, broker in places})
     if places:
-        await log_dirs.place(client, places, wanted.log_dirs_throttle)
+        await log_dirs.place(client, places, how.log_dirs_throttle)
         say(f"{plural(len(places), 'replica')} sent to log dirs")
     if throttle is not None:
         for broker in prepared.throttled.brokers:
             if broker not in prepared.live:
                 say(f"broker {broker} is down: no throttle is set on it")
-    if wanted.wait is None:
+    if how.wait is None:
         if unleased:
             say("run `ottla reassign verify` until it is done: it removes the throttle")
-        elif wanted.throttled:
+        elif how.throttled:
             say(
                 "the brokers remove the throttle soon after the end; "
                 "`ottla reassign verify` does at once"
             )
         return 0
     with MoveProgress() as shown:
-        left = await reassignments.wait(client, plan, wanted.wait, shown.tell)
+        left = await reassignments.wait(client, plan, how.wait, shown.tell)
     if left == 0 and places:
-        left = await log_dirs.wait(client, places, wanted.wait)
-    if left and wanted.throttled:
+        left = await log_dirs.wait(client, places, how.wait)
+    if left and how.throttled:
         await tell_which_throttles_stay(client, prepared.throttled.leaders)
-    elif wanted.throttled:
+    elif how.throttled:
         if await reassignments.in_progress(client):
             say("other reassignments are in progress: the throttles stay until they end")
         else:

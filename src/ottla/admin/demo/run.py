@@ -27,6 +27,7 @@ from ottla.admin.demo.producing import TOTAL, FlightProducer, flights
 from ottla.admin.demo.report import Bar, Outage, Report, Stage, print_report
 from ottla.admin.demo.watching import NO_BROKER, Fault, Notes, Seen, Watcher
 from ottla.admin.session import connected
+from ottla.cli.output import print_line
 from ottla.client import topics
 from ottla.local import cluster as local_cluster
 from ottla.local import processes
@@ -67,15 +68,12 @@ class Options:
 
 def run(options: Options) -> bool:
     """Run the demo, print the report, leave nothing running; return whether all of it held."""
-    from rich.console import Console  # the CLI stays light
-
-    console = Console(width=None if sys.stdout.isatty() else 110)
     _check_extras(options)
-    with _folder(options) as folder, Stage(console) as stage:
-        report = Demo(options, ClusterDir(folder), stage).run()
-    print_report(console, report)
+    with _folder(options) as folder:
+        report = Demo(options, ClusterDir(folder), Stage()).run()
+    print_report(report)
     if report.held:
-        console.print("[green]All of it held.[/green]")
+        print_line("All of it held.")
     return report.held
 
 
@@ -85,7 +83,8 @@ def _check_extras(options: Options) -> None:
     missing = [name for name in needed if find_spec(name) is None]
     if missing:
         raise StartupError(
-            f"the demo needs {', '.join(missing)}, not installed here: pip install 'ottla[all]'"
+            f"the demo needs {', '.join(missing)}, not installed here: pip install 'ottla[all]', "
+            "or 'ottla[demo]' for --no-spark"
         )
 
 
@@ -229,7 +228,7 @@ class Demo:
         assert producer is not None
         assert broker.process is not None
         led = led_by(self._seen(), broker_id)
-        self._stage.say(f"[bold]kill -9 broker {broker_id}[/bold] ({why}, leads {len(led)})")
+        self._stage.say(f"kill -9 broker {broker_id} ({why}, leads {len(led)})")
         self._notes.faults.append(Fault(time.monotonic(), broker_id, f"kill -9 of {broker_id}"))
         outage = Outage(broker_id, why, len(led), kill(broker.process))
         self._report.outages.append(outage)

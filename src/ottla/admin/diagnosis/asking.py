@@ -26,6 +26,7 @@ from ottla.admin.diagnosis.facts import (
     Stray,
     Throttle,
     TopicSettings,
+    View,
 )
 from ottla.admin.session import world
 from ottla.client import (
@@ -66,8 +67,6 @@ PROCESS_ROLES = "process.roles"
 """Set on brokers of KRaft, and on no others."""
 RETENTION = "ottla.stray.retention.ms"
 LOOPBACK = ("127.", "::1", "localhost")
-
-View = dict[TopicPartition, tuple[int, int]]
 
 
 class Asked(NamedTuple):
@@ -249,9 +248,12 @@ async def _throttles(client: Client, facts: Facts) -> None:
 async def _zookeeper_connects(client: Client, facts: Facts) -> None:
     for broker in facts.brokers:
         found = await configs.settings(
-            client, configs.BROKER, str(broker), [ZOOKEEPER_CONNECT, PROCESS_ROLES],
+            client,
+            configs.BROKER,
+            str(broker),
+            [ZOOKEEPER_CONNECT, PROCESS_ROLES],
             timeout_s=BROKER_TIMEOUT_S,
-        )  # fmt: skip
+        )
         for setting in found:
             facts.kraft |= setting.key == PROCESS_ROLES and bool(setting.value)
             if setting.key == ZOOKEEPER_CONNECT and setting.value:
@@ -262,13 +264,13 @@ async def _hanging(client: Client, facts: Facts, older_than_ms: int) -> None:
     now_ms = int(time.time() * 1000)
     facts.hanging = [
         OpenTransaction(
-            TopicPartition(h.topic, h.partition), h.producer_id, h.start_offset,
+            TopicPartition(h.topic, h.partition),
+            h.producer_id,
+            h.start_offset,
             (now_ms - h.last_timestamp) / 1000,
         )
-        for h in await transactions.hanging(
-            client, None, older_than_ms, now_ms, facts.not_asked
-        )
-    ]  # fmt: skip
+        for h in await transactions.hanging(client, None, older_than_ms, now_ms, facts.not_asked)
+    ]
 
 
 # --- ZooKeeper, this machine --------------------------------------------------------------------

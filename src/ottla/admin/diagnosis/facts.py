@@ -4,14 +4,20 @@ A decider's values. Invariants: plain values; what was not asked, or not answere
 absent, never 0.
 """
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from ottla.model.ids import TopicPartition
 
 SHOWN = 5
+
+View = dict[TopicPartition, tuple[int, int]]
+"""Leader and leader epoch of partitions, as one broker has them."""
 
 
 class Severity(StrEnum):
@@ -26,16 +32,23 @@ class Severity(StrEnum):
     risk = "risk"
 
 
-class Finding(NamedTuple):
+class Finding(Struct, frozen=True):
     """One thing that is wrong or unsafe. `commands` carry out `fix`, where commands alone can."""
 
-    name: str
+    name: str = field(name="finding")
     severity: Severity
-    subjects: Sequence[str]
+    subjects: list[str]
     evidence: str
     rule: str
     fix: str
-    commands: Sequence[Sequence[str]] = ()
+    commands: list[str]
+
+
+class Diagnosis(Struct):
+    """All findings, and what could not be asked."""
+
+    findings: list[Finding]
+    not_asked: list[str]
 
 
 class PartitionFacts(NamedTuple):
@@ -132,40 +145,42 @@ class Facts:
     controller: int
     brokers: dict[int, str | None]
     """Live brokers with their racks."""
-    partitions: dict[TopicPartition, PartitionFacts] = field(default_factory=dict)
-    settings: dict[str, TopicSettings] = field(default_factory=dict)
-    views: dict[int, dict[TopicPartition, tuple[int, int]]] = field(default_factory=dict)
+    partitions: dict[TopicPartition, PartitionFacts] = dataclasses.field(default_factory=dict)
+    settings: dict[str, TopicSettings] = dataclasses.field(default_factory=dict)
+    views: dict[int, dict[TopicPartition, tuple[int, int]]] = dataclasses.field(
+        default_factory=dict
+    )
     """By broker that was asked: leader and leader epoch in its metadata, where it differed from
     the first broker's in the first look and in the last."""
-    isr_changes: dict[TopicPartition, int] = field(default_factory=dict)
+    isr_changes: dict[TopicPartition, int] = dataclasses.field(default_factory=dict)
     watched_s: float = 0.0
-    moves: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
+    moves: dict[TopicPartition, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     """Replicas that reassignments are adding."""
     deleting: dict[str, tuple[int, ...]] | None = None
     """Topics that wait for their deletion, with the brokers that have replicas; None: not asked.
     Metadata does not name them any more."""
-    registrations: dict[int, Registration] = field(default_factory=dict)
-    went_back: dict[int, str] = field(default_factory=dict)
+    registrations: dict[int, Registration] = dataclasses.field(default_factory=dict)
+    went_back: dict[int, str] = dataclasses.field(default_factory=dict)
     """By broker: how ZooKeeper was found to be older than what the broker knew of it."""
-    zookeepers: dict[int, str] = field(default_factory=dict)
+    zookeepers: dict[int, str] = dataclasses.field(default_factory=dict)
     """zookeeper.connect by broker."""
     kraft: bool = False
     """Whether a broker keeps its metadata in KRaft: then there is no ZooKeeper to ask."""
     refusing_zookeeper: str = ""
     """The connect string of a ZooKeeper of which every server refuses connections."""
-    throttles: list[Throttle] = field(default_factory=list)
-    log_dirs: list[LogDirFacts] = field(default_factory=list)
-    strays: list[Stray] = field(default_factory=list)
+    throttles: list[Throttle] = dataclasses.field(default_factory=list)
+    log_dirs: list[LogDirFacts] = dataclasses.field(default_factory=list)
+    strays: list[Stray] = dataclasses.field(default_factory=list)
     """Of brokers of this machine: no request tells of them."""
     moving_log_dirs: set[int] | None = None
     """Brokers with a replica on its way to another log dir; None: not asked."""
-    descriptors: dict[int, Descriptors] = field(default_factory=dict)
-    groups: dict[str, GroupFacts] = field(default_factory=dict)
-    hanging: list[OpenTransaction] = field(default_factory=list)
-    silent: list[int] = field(default_factory=list)
+    descriptors: dict[int, Descriptors] = dataclasses.field(default_factory=dict)
+    groups: dict[str, GroupFacts] = dataclasses.field(default_factory=dict)
+    hanging: list[OpenTransaction] = dataclasses.field(default_factory=list)
+    silent: list[int] = dataclasses.field(default_factory=list)
     """Brokers that metadata names as alive and that answered neither at the start nor at the end.
     Metadata names a dead one until its session ends, and as long as there is no controller."""
-    not_asked: list[str] = field(default_factory=list)
+    not_asked: list[str] = dataclasses.field(default_factory=list)
     """What could not be found out, and why."""
     disk: str = ""
     """Why the processes of a folder of `ottla up` cannot write, whether they run or not."""

@@ -1,5 +1,6 @@
 """All rules of `ottla doctor` together, with the texts of their findings (`rules.toml`)."""
 
+import shlex
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -24,7 +25,7 @@ def judged(facts: Facts) -> list[Finding]:
 
 def _worded(found: Found) -> Finding:
     texts = _texts()[found.name]
-    command = " ".join(["ottla", *found.commands[0]]) if found.commands else ""
+    command = " ".join(["ottla", *found.commands[0]]) if found.commands else ""  # as people type it
     values = {**found.values, "subjects": some(found.subjects), "command": command}
     return Finding(
         found.name,
@@ -33,5 +34,5 @@ def _worded(found: Found) -> Finding:
         found.found or texts["found"].format_map(values),
         texts["rule"].format_map(values),
         found.fix or texts["fix"].format_map(values),
-        found.commands,
+        [shlex.join(["ottla", *words]) for words in found.commands],
     )

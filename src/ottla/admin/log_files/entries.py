@@ -226,9 +226,16 @@ class PropertyEntry(_InFile, frozen=True, tag_field="kind", tag="property"):
 
 
 Entry = (
-    Batch | RecordEntry | IndexEntry | TimeEntry | AbortedEntry | ProducerEntry | EpochEntry
-    | OffsetEntry | PropertyEntry
-)  # fmt: skip
+    Batch
+    | RecordEntry
+    | IndexEntry
+    | TimeEntry
+    | AbortedEntry
+    | ProducerEntry
+    | EpochEntry
+    | OffsetEntry
+    | PropertyEntry
+)
 Found = Iterator[Entry | Problem | Note | str]
 """What a file holds, in order. Text is a line that is for people only."""
 

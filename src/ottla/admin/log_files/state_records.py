@@ -5,6 +5,7 @@ Pure. Texts are those of Kafka's `DumpLogSegments` with `--offsets-decoder` and
 """
 
 import base64
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from ottla.coordinators.transaction import TransactionState
 from ottla.model.errors import OttlaError
 from ottla.model.ids import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.wire.codec import decode_versioned
+from ottla.wire.json_form import Room, json_form
 from ottla.wire.messages.groups import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -22,7 +24,7 @@ from ottla.wire.messages.groups import (
 )
 from ottla.wire.messages.transactions import TransactionLogKey, TransactionLogValue
 from ottla.wire.records import Record
-from ottla.wire.schema import Message, StructLayout
+from ottla.wire.schema import Message
 
 DELETED = "<DELETE>"
 CONSUMER = "consumer"
@@ -34,8 +36,9 @@ _KINDS: dict[int, tuple[type[Message], type[Message]]] = {
 """What key and value are, by the version before the key."""
 
 _OF_CONSUMERS: dict[str, type[Message]] = {
-    "subscription": ConsumerProtocolSubscription, "assignment": ConsumerProtocolAssignment,
-}  # fmt: skip
+    "subscription": ConsumerProtocolSubscription,
+    "assignment": ConsumerProtocolAssignment,
+}
 
 
 class StateRecord(NamedTuple):
@@ -67,9 +70,9 @@ def of_group(record: Record) -> StateRecord:
         if data.get("protocolType") == CONSUMER:
             for member in data["members"]:
                 for name, message in _OF_CONSUMERS.items():
-                    member[name] = _fields(message, member[name])
+                    member[name] = _fields(message, base64.b64decode(member[name]))
         value = {"version": str(_version(record.value)), "data": data}
-        return StateRecord(json_text(key), json_text(value), key, _plain(value))
+        return StateRecord(json_text(key), json_text(value), key, value)
     except OttlaError as error:
         return StateRecord(f"Error at offset {record.offset}, skipping. {error}", None)
 
@@ -110,42 +113,7 @@ def _version(data: bytes) -> int:
 def _fields(kind: type[Message], data: bytes) -> dict[str, Any]:
     """Return the fields of a message with a version before it, as Kafka's JSON converters do."""
     message = decode_versioned(kind, data)
-    return _as_dict(message, kind.LAYOUT, _version(data))
-
-
-def _as_dict(struct: Any, layout: StructLayout, version: int) -> dict[str, Any]:
-    found = {}
-    for field in layout.fields:
-        value = getattr(struct, field.name)
-        if not field.present(version):
-            continue
-        if field.struct is not None and value is not None:
-            inner = field.struct
-            value = (
-                [_as_dict(one, inner, version) for one in value]
-                if field.array
-                else _as_dict(value, inner, version)
-            )
-        elif field.array and value is not None:
-            value = list(value)
-        found[_camel(field.name)] = value
-    return found
-
-
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(word.capitalize() for word in others)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value without bytes, as JSON has it."""
-    if isinstance(value, Mapping):
-        return {name: _plain(v) for name, v in value.items()}
-    if isinstance(value, list):
-        return [_plain(v) for v in value]
-    if isinstance(value, bytes | bytearray | memoryview):
-        return base64.b64encode(value).decode()
-    return value
+    return json_form(message, _version(data), Room(sys.maxsize, sys.maxsize))
 
 
 _ESCAPED = {n: f"\\u{n:04X}" for n in range(32)} | {
@@ -159,8 +127,6 @@ def json_text(value: Any) -> str:
         return "{" + ",".join(f"{json_text(k)}:{json_text(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(json_text, value)) + "]"
-    if isinstance(value, bytes | bytearray | memoryview):
-        return json_text(_plain(value))
     if isinstance(value, str):
         return f'"{value.translate(_ESCAPED)}"'
     if value is None or isinstance(value, bool):

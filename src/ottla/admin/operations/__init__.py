@@ -1,5 +1,5 @@
-"""Operations: what a command does to a cluster, over `client`.
+"""Operations: what commands share: records, files and values as people write and read them.
 
-Invariants: works against any Kafka; returns values and raises `OttlaError`; progress of long work
-goes to standard error.
+And what takes more than a client: the status of a cluster with its processes, draining a broker
+with a way back. Invariants: works against any Kafka; returns values and raises `OttlaError`.
 """

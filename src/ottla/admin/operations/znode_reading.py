@@ -75,7 +75,7 @@ def kind_of(path: str) -> str:
     return next((kind for pattern, kind in _COMPILED if pattern.fullmatch(path)), "")
 
 
-def decoded(data: bytes) -> tuple[str, Any]:
+def decoded(data: bytes) -> tuple[str, object]:
     """Return how data is written (none, json, text, base64) and what it says."""
     if not data:
         return "none", None

@@ -128,11 +128,16 @@ class Changes:
             written[p.leader] += round(self._rates.get(tp, 0.0))
         return [
             BrokerRow(
-                b, look.brokers.get(b), b == look.controller, leaders[b], replicas[b], behind[b],
+                b,
+                look.brokers.get(b),
+                b == look.controller,
+                leaders[b],
+                replicas[b],
+                behind[b],
                 float(written[b]) if self._rates else None,
             )
             for b in sorted({*look.brokers, *replicas})
-        ]  # fmt: skip
+        ]
 
     def topics(self) -> list[TopicRow]:
         """Return the topics, those that are wrong first, then by what is written."""
@@ -147,13 +152,15 @@ class Changes:
             facts = [look.partitions[tp] for tp in tps]
             rows.append(
                 TopicRow(
-                    topic, len(tps), sum(p.leader == NO_LEADER for p in facts),
+                    topic,
+                    len(tps),
+                    sum(p.leader == NO_LEADER for p in facts),
                     sum(len(p.isr) < len(p.replicas) for p in facts),
                     sum(tp in look.moves for tp in tps),
                     sum(self._rates.get(tp, 0.0) for tp in tps) if self._rates else None,
                     sum(p.end or 0 for p in facts),
                 )
-            )  # fmt: skip
+            )
         return sorted(
             rows, key=lambda r: (-r.without_leader, -r.under_replicated, -(r.written or 0), r.topic)
         )

@@ -71,7 +71,10 @@ class Looking:
             },
             {
                 tp: Partition(
-                    p.leader_id, p.leader_epoch, tuple(p.replica_nodes), tuple(p.isr_nodes),
+                    p.leader_id,
+                    p.leader_epoch,
+                    tuple(p.replica_nodes),
+                    tuple(p.isr_nodes),
                     ends.get(tp),
                 )
                 for tp, p in facts.items()
@@ -80,7 +83,7 @@ class Looking:
             estimate,
             self._groups,
             progress=self._group_progress,
-        )  # fmt: skip
+        )
 
     def _broker(self, broker: int, address: str, rack: str | None) -> Broker:
         found = self._metrics_of(broker)
@@ -92,9 +95,12 @@ class Looking:
             if name.startswith(REQUESTS) and not name.startswith(COUNTED_TWICE)
         )
         return Broker(
-            address, rack, requests, found.get(TIMES, {}).get("99thPercentile"),
+            address,
+            rack,
+            requests,
+            found.get(TIMES, {}).get("99thPercentile"),
             found.get(status.IDLE, {}).get("Value"),
-        )  # fmt: skip
+        )
 
     async def _look_at_groups(self) -> tuple[dict[str, Group], dict[str, Progress]]:
         found: dict[str, Group] = {}

@@ -11,8 +11,11 @@ from ottla.admin.operations.record_format import moment
 from ottla.admin.top.changes import Partition
 from ottla.model.ids import NO_LEADER, TopicPartition
 
+Fields = Mapping[str, Any]
+"""An object of the JSON of `ottla why`."""
 
-def history(document: Mapping[str, Any]) -> str:
+
+def history(document: Fields) -> str:
     """Return the text of a history, as the schema of `why` has it."""
     now = document["now"]
     name = f"{document['topic']}-{document['partition']}"
@@ -49,7 +52,7 @@ def seen(tp: TopicPartition, partition: Partition | None, events: Sequence[str])
     return "\n".join(lines)
 
 
-def _change(entry: Mapping[str, Any]) -> str:
+def _change(entry: Fields) -> str:
     before, after = entry["before"] or {}, entry["after"] or {}
     parts = []
     for field, words in (("leader", "leader"), ("isr", "in sync"), ("leader_epoch", "epoch")):
@@ -60,13 +63,13 @@ def _change(entry: Mapping[str, Any]) -> str:
     return f"{', '.join(parts) or entry['what']}  ({who})"
 
 
-def _why(entry: Mapping[str, Any]) -> str:
+def _why(entry: Fields) -> str:
     rejected = ", ".join(f"{r['replica']} ({r['reason']})" for r in entry["rejected"])
     parts = [entry["because"], entry["how"], f"rejected: {rejected}" if rejected else ""]
     return "; ".join(part for part in parts if part)
 
 
-def _state(state: Mapping[str, Any] | None) -> str:
+def _state(state: Fields | None) -> str:
     if state is None:
         return "no leader yet"
     return (
@@ -75,7 +78,7 @@ def _state(state: Mapping[str, Any] | None) -> str:
     )
 
 
-def _field(state: Mapping[str, Any], field: str) -> str:
+def _field(state: Fields, field: str) -> str:
     if field not in state:
         return "-"
     value = state[field]

@@ -6,7 +6,7 @@ slow cluster never blocks a key.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rich.text import Text
 from textual.app import App, ComposeResult
@@ -179,7 +179,7 @@ class Top(App[None]):
             text.append(f"\n{printable(look.problem)}", "bold red")
         return text
 
-    def _rows(self, look: Look) -> list[tuple[str, tuple[Any, ...]]]:
+    def _rows(self, look: Look) -> list[tuple[str, tuple[object, ...]]]:
         if self._view == "brokers":
             return [(str(row.broker), _of_broker(row)) for row in self._changes.brokers()]
         if self._view == "topics":
@@ -234,7 +234,7 @@ def _shortened(text: Text, length: int) -> Text:
     return Text(f"{text.plain[: length - 1 - half]}…{text.plain[-half:]}", text.style)
 
 
-def _of_broker(row: BrokerRow) -> tuple[Any, ...]:
+def _of_broker(row: BrokerRow) -> tuple[object, ...]:
     """Return a broker's cells; those that count stand where a terminal of 80 columns shows them."""
     facts = row.facts
     state = "dead" if facts is None else "controller" if row.controller else "up"
@@ -249,7 +249,7 @@ def _rate(value: float | None) -> str | None:
     return None if value is None else f"{value:,.1f}" if value < 10 else f"{value:,.0f}"
 
 
-def _cell(value: Any) -> Text:
+def _cell(value: object) -> Text:
     text = "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
     right = isinstance(value, int) or text[:1].isdigit()
     style = "bold red" if text in ("dead", "none") else ""

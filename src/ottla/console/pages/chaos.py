@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from typing import Any
 
 from ottla.console.asked import Asked
 from ottla.console.chaos import CUT, DEEDS, HEAL
@@ -60,7 +59,7 @@ def local(console: Console) -> ClusterDir:
     return console.folder
 
 
-def _view(console: Console) -> dict[str, Any]:
+def _view(console: Console) -> dict[str, object]:
     """Return the lanes with what is to be drawn of them."""
     now_s = time.monotonic()
     rows = []

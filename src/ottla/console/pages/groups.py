@@ -6,7 +6,6 @@ its page is, and is a point of its history, too.
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 from ottla.admin.top.group_progress import Progress, progress_of
 from ottla.client import groups
@@ -68,7 +67,7 @@ def _trend(console: Console, name: str) -> Trend | None:
     return trend_of(console.watcher.lags.points(name, time.monotonic() - RATE_S))
 
 
-def _history(console: Console, name: str, progress: Progress | None) -> dict[str, Any]:
+def _history(console: Console, name: str, progress: Progress | None) -> dict[str, object]:
     """Return the picture, and how many topics the group has now."""
     now_s = time.monotonic()
     lags = console.watcher.lags

@@ -4,8 +4,6 @@ Invariants: a page reads within the bounds of `reading` and says how far it came
 and shown in whole on a page of their own.
 """
 
-from typing import Any
-
 from ottla.admin.operations.record_format import moment
 from ottla.client.offsets import Place
 from ottla.console import reading
@@ -61,7 +59,7 @@ async def parts(console: Console, asked: Asked) -> dict[str, Page]:
     return {"records": Page("part_records.html", values)}
 
 
-def _values(console: Console, fields: dict[str, str], found: reading.Found) -> dict[str, Any]:
+def _values(console: Console, fields: dict[str, str], found: reading.Found) -> dict[str, object]:
     rows = records.rows(console, fields, found, Budget())
     return {"fields": fields, "rows": rows, "forms": console.schemas.forms(fields["topic"])}
 

@@ -1,7 +1,8 @@
-"""The overview: brokers, the controller, what is wrong, what happened."""
+"""The overview: brokers, the controller, what is wrong, what happened; doctor, and the way out."""
 
 from itertools import groupby
-from typing import Any
+
+from starlette.responses import HTMLResponse, Response
 
 from ottla.admin.operations.status import BrokerStatus
 from ottla.console.asked import Asked
@@ -57,7 +58,7 @@ def shortened(lines: list[str]) -> list[str]:
     return found
 
 
-def health(console: Console) -> dict[str, Any]:
+def health(console: Console) -> dict[str, object]:
     """Return what the doctor found, in numbers."""
     found = console.diagnosing.findings
     return {
@@ -67,7 +68,7 @@ def health(console: Console) -> dict[str, Any]:
     }
 
 
-def _brokers(console: Console) -> list[dict[str, Any]]:
+def _brokers(console: Console) -> list[dict[str, object]]:
     processes = local_processes(console)
     return [
         {
@@ -96,3 +97,27 @@ def local_processes(console: Console) -> dict[int, BrokerStatus]:
             reason=None if running else console.folder.why_down(broker),
         )
     return found
+
+
+async def doctor(console: Console, asked: Asked) -> Page:
+    """Return the findings there are; `again` asks for new ones."""
+    console.diagnosing.begin(again=asked.has("again"))
+    return Page("doctor.html", {"title": "Doctor", **health(console)})
+
+
+async def findings(console: Console, _asked: Asked) -> dict[str, Page]:
+    """Return what is updated live: the findings, once they are there."""
+    return {"findings": Page("part_doctor.html", health(console))}
+
+
+LEFT = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ottla console</title>
+<link rel="icon" href="data:,"><h1>All sessions ended</h1>
+<p>To open the console again, use the link that
+<code>ottla console</code> printed last.</p></html>
+"""
+
+
+async def leave(console: Console, _asked: Asked) -> Response:
+    """End all sessions; the next link lets a browser in again."""
+    console.sessions.leave_all()
+    return HTMLResponse(LEFT)

@@ -4,7 +4,7 @@ Invariants: what is written is what the preview showed; the record is written as
 writes, acknowledged by all replicas in sync.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from starlette.responses import Response
 
@@ -60,7 +60,7 @@ async def write(console: Console, asked: Asked) -> Page | Response:
     return Page("produce.html", {"title": f"New record in {topic}", **values})
 
 
-def _preview(record: NewRecord, partitions: int) -> dict[str, Any]:
+def _preview(record: NewRecord, partitions: int) -> dict[str, object]:
     where, most = record.partition, SHOWN_BYTES
     if where is None and record.key is not None:
         where = partition_of(record.key, partitions)

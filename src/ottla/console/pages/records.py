@@ -3,8 +3,6 @@
 Invariants: every field is checked; values are cut.
 """
 
-from typing import Any
-
 from ottla.admin.operations.record_format import moment
 from ottla.admin.operations.typed_values import parse_place
 from ottla.client import topics
@@ -83,7 +81,7 @@ def _positions(text: str) -> dict[int, int]:
 
 def progress(
     fields: dict[str, str], found: reading.Found, *, going: bool, without_script: str = ""
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the values of the line that says how far a reading came, or is while it goes on."""
     further_fields = further(fields, found) or (fields if going else {})
     return {
@@ -106,14 +104,14 @@ def further(fields: dict[str, str], found: reading.Found) -> dict[str, str]:
 
 def rows(
     console: Console, fields: dict[str, str], found: reading.Found, budget: avro.Budget
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """Return what is shown of records; Avro within a budget for the whole page."""
     return [_row(console, tp, record, fields["as"], budget) for tp, record in found.records]
 
 
 def _row(
     console: Console, tp: TopicPartition, record: Record, form: str, budget: avro.Budget
-) -> dict[str, Any]:
+) -> dict[str, object]:
     return {
         "partition": tp.partition,
         "offset": record.offset,

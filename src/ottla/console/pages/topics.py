@@ -4,7 +4,6 @@ Invariants: the list is of the newest look; one topic is asked for when its page
 """
 
 import asyncio
-from typing import Any
 
 from ottla.client import configs, offsets, reassignments, topics
 from ottla.console.asked import Asked
@@ -82,7 +81,7 @@ async def parts(console: Console, asked: Asked) -> dict[str, Page]:
 
 async def _sizes(
     console: Console, tps: list[TopicPartition]
-) -> dict[TopicPartition, dict[int, Any]]:
+) -> dict[TopicPartition, dict[int, int]]:
     """Return bytes by partition and broker; nothing where the brokers do not tell."""
     try:
         only = {tps[0].topic: [tp.partition for tp in tps]} if tps else {}

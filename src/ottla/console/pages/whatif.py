@@ -5,7 +5,6 @@ one question at a time.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from ottla.admin.top.changes import Look
 from ottla.console.asked import Asked, BadRequestError
@@ -65,7 +64,7 @@ def _compute(snapshot: Snapshot, event: str, brokers: list[int]) -> Report:
     return what.report()
 
 
-def _loads(report: Report | None) -> dict[str, Any]:
+def _loads(report: Report | None) -> dict[str, object]:
     """Return each broker's load after, with that before."""
     if report is None:
         return {"loads": []}

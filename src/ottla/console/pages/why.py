@@ -44,7 +44,7 @@ class _Explained(NamedTuple):
 async def page(console: Console, asked: Asked) -> Page:
     """Return the story of the partition that was named; only the form where none was."""
     name = asked.text("partition").strip()
-    values: dict[str, Any] = {"name": name, "found": None, "entries": (), "more": 0}
+    values: dict[str, object] = {"name": name, "found": None, "entries": (), "more": 0}
     if name:
         try:
             tp = partition_of(name)
