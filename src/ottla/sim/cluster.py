@@ -211,7 +211,7 @@ class Cluster(Machines):
             await create_topic(client, COPIES, plan.partitions, plan.replicas, firm)
         if plan.coordinated:
             await create_coordinated_topics(client)
-            await self.coordination.begin_groups(world, client)
+            await self.coordination.begin_groups(client)
         await client.close()
         for i in range(self.plan.producers):
             self._producers.append(self._producer(Producer, world, f"p{i}", plan.pause_s))

@@ -11,10 +11,10 @@ import json
 from collections.abc import Sequence
 
 from ottla.client.client import Client
-from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
+from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError, UnknownTopicError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
-from ottla.sim.clients import REQUEST_TIMEOUT_S, create_topic, produce_request
+from ottla.sim.clients import REQUEST_TIMEOUT_S, create_topic, produce
 from ottla.sim.history import History
 from ottla.sim.masks import Operations
 from ottla.wire.messages.records import FetchRequest
@@ -88,19 +88,23 @@ class Churn:
         """Try to write one record; False if the topic is not there."""
         value = b"g%d-%d" % (self.generation, number)
         batch = build_batch([Record(-1, self.world.clock.wall_ms(), None, value)])
-        request = produce_request(TopicPartition(self.topic, number % 2), batch)
+        tp = TopicPartition(self.topic, number % 2)
         unknown = 0
         for _ in range(WRITE_TRIES):
             code = None
+            try:
+                await self._topic_id()
+                await produce(self.client, tp, batch, refresh=False)
+                code = ErrorCode.NONE
+            except UnknownTopicError:
+                pass  # to this client; only its leader knows
+            except OttlaError as error:
+                code = error.code
             with contextlib.suppress(OttlaError):
                 await self._topic_id()
-                leader = await self.client.leader(self.topic, number % 2)
-                response = await self.client.call(request, leader, version=9)
-                await self._topic_id()
-                code = response.responses[0].partition_responses[0].error_code
-            if code == ErrorCode.NONE:
-                return True
-            unknown = unknown + 1 if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else 0
+                if code is ErrorCode.NONE:
+                    return True
+            unknown = unknown + 1 if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else 0
             if unknown == UNKNOWN_TRIES:
                 return False
             await asyncio.sleep(0.3)
