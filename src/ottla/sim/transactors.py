@@ -12,8 +12,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ottla.client import transactional_producer
 from ottla.client.client import Client
+from ottla.client.transactional_producer import TransactionalProducer
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
@@ -56,7 +56,7 @@ class AbortableError(Exception):
     """The transaction under way has to be aborted; then all goes on."""
 
 
-class TransactionalProducer(transactional_producer.TransactionalProducer):
+class CopyProducer(TransactionalProducer):
     """One producer with a transactional id; one transaction at a time."""
 
     def __init__(
@@ -214,7 +214,7 @@ class Copier:
         self.hurried = False
         """Whether to copy without pauses: nothing new comes."""
         self.member = Member(world, self.client, group, source, history, name)
-        self.producer = TransactionalProducer(world, self.client, name, transactional_id, history)
+        self.producer = CopyProducer(world, self.client, name, transactional_id, history)
 
     async def run(self) -> None:
         """Copy until `stopping`, or until another has taken over."""
