@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ottla.client.group_consumer import assign_range
+from ottla.client.assignors import assign_range
 from ottla.log.files import OsFiles
 from ottla.net.peer import PeerConnection
 from ottla.net.runtime import real_world

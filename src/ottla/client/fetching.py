@@ -34,13 +34,14 @@ async def fetch(
     replica_id: int = CONSUMER,
     rack: str = "",
     timeout_s: float | None = None,
+    version: int | None = None,
 ) -> list[tuple[TopicPartition, FetchResponse.PartitionData]]:
     """Send one Fetch from these offsets on; return the response to each partition.
 
     A broker sends the first batch whole, however large it is, and waits up to `max_wait_ms` for
     records. `topic_ids`: leave out, or give zeros for, topics known by name only. `rack`: where
-    the consumer is; a leader may name a follower there to be asked instead (KIP-392). Raises
-    OttlaError with the error code of the whole response.
+    the consumer is; a leader may name a follower there to be asked instead (KIP-392). `version`:
+    the newest by default. Raises OttlaError with the error code of the whole response.
     """
     r = FetchRequest
     topics = by_topic(positions)
@@ -70,7 +71,8 @@ async def fetch(
             for name, indexes in topics.items()
         ],
     )
-    version = LAST_VERSION_WITH_NAMES if ZERO_UUID in ids.values() else None
+    if version is None and ZERO_UUID in ids.values():
+        version = LAST_VERSION_WITH_NAMES
     response = await client.call(request, broker, version=version, timeout_s=timeout_s)
     if response.error_code:
         raise responded(f"broker {broker}", response.error_code)

@@ -12,27 +12,17 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ottla.client.client import Client
 from ottla.client.consumer import Consumer, Sink
-from ottla.client.coordinators import VERSION_OF_ONE_GROUP, Coordinator
+from ottla.client.coordinators import VERSION_OF_ONE_GROUP
 from ottla.client.error_texts import explained, failure
-from ottla.client.group_resets import commit_request, worst_code
+from ottla.client.group_member import REJOIN, GroupMember
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition, by_topic
 from ottla.model.protocol import EARLIEST, LATEST
-from ottla.wire.codec import decode_versioned, encode_versioned
-from ottla.wire.messages.groups import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-    HeartbeatRequest,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    OffsetFetchRequest,
-    SyncGroupRequest,
-)
+from ottla.wire.messages.groups import JoinGroupResponse
 
-PROTOCOL_TYPE, ASSIGNOR = "consumer", "range"
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
+JOIN_GRACE_S = 15.0
 HEARTBEAT_S = 1.0
 COMMIT_S = 5.0
 PATIENCE_S = 60.0
@@ -40,38 +30,8 @@ END_S = 6.0
 """For the last commit, and for leaving: the user waits for both."""
 LOOK_AGAIN_S, KNOWN_WITHIN_S = 0.25, 5.0
 """So soon a broker has heard of a topic that was just created."""
-LEAVE_VERSION = 2
-"""The last that names one member, as every broker understands."""
-
-REJOIN = frozenset(
-    {
-        ErrorCode.REBALANCE_IN_PROGRESS,
-        ErrorCode.ILLEGAL_GENERATION,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-    }
-)
 
 MakeConsumer = Callable[[], Consumer]
-
-
-def assign_range(
-    partitions: dict[str, int], subscriptions: dict[str, Iterable[str]]
-) -> dict[str, dict[str, list[int]]]:
-    """Give each topic's partitions to its members in runs, members sorted by id.
-
-    `partitions` maps topics to their counts, `subscriptions` members to topics. The first members
-    get one more where it does not divide evenly (Kafka's RangeAssignor without racks).
-    """
-    given: dict[str, dict[str, list[int]]] = {member: {} for member in subscriptions}
-    for topic, count in partitions.items():
-        members = sorted(m for m, topics in subscriptions.items() if topic in topics)
-        start = 0
-        for place, member in enumerate(members):
-            size = count // len(members) + (place < count % len(members))
-            if size:
-                given[member][topic] = list(range(start, start + size))
-            start += size
-    return given
 
 
 class GroupConsumer:
@@ -92,9 +52,15 @@ class GroupConsumer:
         self._topics = sorted(topics)
         self._make_consumer = make_consumer
         self._start = EARLIEST if from_beginning else LATEST
-        self._member = ""
-        self._generation = -1
-        self._coordinator = Coordinator(client, group, patience_s=PATIENCE_S)
+        self._member = GroupMember(
+            client,
+            group,
+            topics,
+            session_ms=SESSION_MS,
+            rebalance_ms=REBALANCE_MS,
+            grace_s=JOIN_GRACE_S,
+            patience_s=PATIENCE_S,
+        )
         self._committed: dict[TopicPartition, int] = {}
         self._shared_out: dict[str, int] = {}
         """as the leader of this generation: how many partitions of each topic were given out"""
@@ -129,15 +95,12 @@ class GroupConsumer:
                         await self._stop(reading)
                         await self._commit(consumer)
                         return False
-                request = HeartbeatRequest(
-                    group_id=self._group, generation_id=self._generation, member_id=self._member
-                )
-                code = (await self._coordinator.ask(request)).error_code
+                code = await self._member.send_heartbeat()
                 if code in REJOIN:
                     if code == ErrorCode.REBALANCE_IN_PROGRESS:
                         await self._stop(reading)
                         await self._commit(consumer)
-                    self._forget(code)
+                    self._member.forget(code)
                     return False
                 self._check(code, "heartbeat")
         finally:
@@ -153,7 +116,7 @@ class GroupConsumer:
             self._client.say(f"not committed: {why}; some records may be read again")
         with contextlib.suppress(OttlaError, TimeoutError):
             async with asyncio.timeout(END_S):
-                await self._leave()
+                await self._member.send_leave()
 
     async def _stop(self, reading: "asyncio.Future[None]") -> None:
         reading.cancel()
@@ -163,66 +126,28 @@ class GroupConsumer:
 
     async def _join(self) -> list[TopicPartition]:
         """Enter the next generation; return our partitions in it."""
-        subscription = ConsumerProtocolSubscription(topics=self._topics)
-        metadata = encode_versioned(subscription, 0)
+        member, what = self._member, f"group {self._group}"
         while True:
-            request = JoinGroupRequest(
-                group_id=self._group,
-                session_timeout_ms=SESSION_MS,
-                rebalance_timeout_ms=REBALANCE_MS,
-                member_id=self._member,
-                protocol_type=PROTOCOL_TYPE,
-                protocols=[
-                    JoinGroupRequest.JoinGroupRequestProtocol(name=ASSIGNOR, metadata=metadata)
-                ],
-            )
-            with self._client.waiting(f"group {self._group}: its members to join"):
-                joined = await self._coordinator.ask(request, timeout_s=REBALANCE_MS / 1000 + 15)
-            if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-                self._member = joined.member_id
-                continue
-            if joined.error_code in REJOIN:
-                self._forget(joined.error_code)
-                continue
-            self._check(joined.error_code, "join")
-            self._member, self._generation = joined.member_id, joined.generation_id
-            self._shared_out = {}
-            assignments = await self._assign(joined) if joined.leader == self._member else []
-            sync = SyncGroupRequest(
-                group_id=self._group,
-                generation_id=self._generation,
-                member_id=self._member,
-                protocol_type=PROTOCOL_TYPE,
-                protocol_name=joined.protocol_name,
-                assignments=assignments,
-            )
-            with self._client.waiting(
-                f"group {self._group}: the member that assigns the partitions"
-            ):
-                synced = await self._coordinator.ask(sync, timeout_s=REBALANCE_MS / 1000 + 15)
-            if synced.error_code in REJOIN:
-                self._forget(synced.error_code)
-                continue
-            self._check(synced.error_code, "sync")
-            if not synced.assignment:
-                return []
-            mine = decode_versioned(ConsumerProtocolAssignment, synced.assignment, newer_ok=True)
-            return sorted(
-                TopicPartition(t.topic, p)
-                for t in mine.assigned_partitions
-                if t.topic in self._topics
-                for p in t.partitions
-            )
+            with self._client.waiting(f"{what}: its members to join"):
+                joined = await member.send_join()
+            code = joined.error_code
+            if not code:
+                self._shared_out = await self._to_share_out(joined)
+                with self._client.waiting(f"{what}: the member that assigns the partitions"):
+                    code = (await member.send_sync(joined, self._shared_out)).error_code
+                if not code:
+                    return sorted(tp for tp in member.partitions if tp.topic in self._topics)
+            if code in REJOIN:
+                member.forget(code)
+            elif code != ErrorCode.MEMBER_ID_REQUIRED:
+                self._check(code, "join")
 
-    async def _assign(
-        self, joined: JoinGroupResponse
-    ) -> list[SyncGroupRequest.SyncGroupRequestAssignment]:
-        """Share the partitions out: we lead this generation."""
-        subscriptions: dict[str, Iterable[str]] = {}
-        for member in joined.members:
-            said = decode_versioned(ConsumerProtocolSubscription, member.metadata, newer_ok=True)
-            subscriptions[member.member_id] = said.topics
-        names = sorted({topic for topics in subscriptions.values() for topic in topics})
+    async def _to_share_out(self, joined: JoinGroupResponse) -> dict[str, int]:
+        """Return how many partitions there are of each topic, as the leader of a generation."""
+        subscriptions = self._member.subscriptions(joined)
+        if subscriptions is None:
+            return {}
+        names = sorted({topic for said in subscriptions.values() for topic in said.topics})
         known = await self._counts(names)
         with self._client.waiting(
             f"a broker does not know all of the topics {', '.join(self._topics)} yet"
@@ -234,12 +159,7 @@ class GroupConsumer:
                 # Just created, and this broker has not heard of it yet.
                 await asyncio.sleep(LOOK_AGAIN_S)
                 known = await self._counts(names)
-        self._shared_out = known
-        one = SyncGroupRequest.SyncGroupRequestAssignment
-        return [
-            one(member_id=member, assignment=_encode(topics))
-            for member, topics in assign_range(known, subscriptions).items()
-        ]
+        return known
 
     async def _counts(self, topics: list[str]) -> dict[str, int]:
         found = (await self._client.metadata(topics)).topics
@@ -256,12 +176,6 @@ class GroupConsumer:
             return False
         return any(known.get(topic, 0) > count for topic, count in shared_out.items())
 
-    def _forget(self, code: int) -> None:
-        """Reset what the coordinator has forgotten."""
-        if code == ErrorCode.UNKNOWN_MEMBER_ID:
-            self._member = ""
-        self._generation = -1
-
     # --- offsets ----------------------------------------------------------------------------------
 
     async def _begin(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -269,10 +183,7 @@ class GroupConsumer:
         self._committed = {}
         if not partitions:
             return
-        one = OffsetFetchRequest.OffsetFetchRequestTopic
-        asked = [one(name=n, partition_indexes=ps) for n, ps in by_topic(partitions).items()]
-        request = OffsetFetchRequest(group_id=self._group, topics=asked)
-        response = await self._coordinator.ask(request, version=VERSION_OF_ONE_GROUP)
+        response = await self._member.fetch_committed(partitions, VERSION_OF_ONE_GROUP)
         self._check(response.error_code, "offsets")
         self._committed = {
             TopicPartition(t.name, p.partition_index): p.committed_offset
@@ -291,20 +202,14 @@ class GroupConsumer:
             for p, offset in consumer.positions.items()
             if self._committed.get(p) != offset
         }
-        if not moved or self._generation < 0:
+        if not moved or self._member.generation < 0:
             return
-        request = commit_request(self._group, moved, self._generation, self._member)
-        code = worst_code(await self._coordinator.ask(request, worst_code))
+        code = await self._member.send_commit(moved)
         if code in REJOIN:
             self._client.say(f"not committed: {explained(code)}; some records may be read again")
         else:
             self._check(code, "commit")
             self._committed |= moved
-
-    async def _leave(self) -> None:
-        if self._member:
-            request = LeaveGroupRequest(group_id=self._group, member_id=self._member)
-            await self._coordinator.ask(request, version=LEAVE_VERSION)
 
     def _check(self, code: int, what: str) -> None:
         if code:
@@ -316,9 +221,3 @@ def _listed(partitions: Iterable[TopicPartition]) -> str:
         ", ".join(f"{name} {indexes}" for name, indexes in by_topic(partitions).items())
         or "nothing"
     )
-
-
-def _encode(topics: dict[str, list[int]]) -> bytes:
-    r = ConsumerProtocolAssignment
-    assigned = [r.TopicPartition(topic=name, partitions=ps) for name, ps in topics.items()]
-    return encode_versioned(r(assigned_partitions=assigned), 0)

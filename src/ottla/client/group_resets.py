@@ -17,7 +17,12 @@ from ottla.client.offsets import log_offsets
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import Partition, TopicPartition, by_topic
 from ottla.model.protocol import EARLIEST, LATEST, NO_GENERATION
-from ottla.wire.messages.groups import OffsetCommitRequest, OffsetCommitResponse
+from ottla.wire.messages.groups import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchResponse,
+)
+from ottla.wire.messages.transactions import TxnOffsetCommitResponse
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -145,6 +150,7 @@ def commit_request(
     offsets: Mapping[TopicPartition, int],
     generation: int = NO_GENERATION,
     member: str = "",
+    instance: str | None = None,
 ) -> OffsetCommitRequest:
     """Return the request that commits these offsets, for a member or for nobody."""
     r = OffsetCommitRequest
@@ -163,10 +169,16 @@ def commit_request(
         for name, indexes in by_topic(offsets).items()
     ]
     return r(
-        group_id=group, generation_id_or_member_epoch=generation, member_id=member, topics=topics
+        group_id=group,
+        generation_id_or_member_epoch=generation,
+        member_id=member,
+        group_instance_id=instance,
+        topics=topics,
     )
 
 
-def worst_code(response: OffsetCommitResponse) -> int:
-    """Return the first error in a response to OffsetCommit; 0 if there is none."""
+def worst_code(
+    response: OffsetCommitResponse | OffsetFetchResponse | TxnOffsetCommitResponse,
+) -> int:
+    """Return the first error of a partition in a response about offsets; 0 if there is none."""
     return next((p.error_code for t in response.topics for p in t.partitions if p.error_code), 0)

@@ -115,9 +115,13 @@ async def produce(
     acks: int = ACKS_ALL,
     transactional_id: str | None = None,
     timeout_s: float = REQUEST_TIMEOUT_S,
+    grace_s: float = GRACE_S,
+    version: int | None = None,
 ) -> ProduceResponse.PartitionProduceResponse:
     """Send one batch to one partition; return the response to it, or an empty one for acks=0.
 
+    `timeout_s`: how long the leader may wait for its followers; its response may take `grace_s`
+    longer. `version`: the newest by default.
     A batch that the leader has already (DUPLICATE_SEQUENCE_NUMBER) stands; its first offset is -1.
     OttlaError, with the code, for one that is refused.
     """
@@ -131,9 +135,9 @@ async def produce(
     )
     if acks == 0:
         peer, broker = await client.peer(leader)
-        peer.send_without_response(request, broker.version(request))
+        peer.send_without_response(request, version or broker.version(request))
         return ProduceResponse.PartitionProduceResponse()
-    response = await client.call(request, leader, timeout_s=timeout_s + GRACE_S)
+    response = await client.call(request, leader, version=version, timeout_s=timeout_s + grace_s)
     found: ProduceResponse.PartitionProduceResponse = response.responses[0].partition_responses[0]
     if found.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
         return found

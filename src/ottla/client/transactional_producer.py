@@ -6,22 +6,27 @@ after ProducerFencedError nothing more is written; every wait without a success 
 (sequence numbers; EndTxn twice is the same). Kafka: `TransactionManager`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ottla.client.client import Client
 from ottla.client.coordinators import TRANSACTION, Coordinator, code_of_all
 from ottla.client.error_texts import failure
+from ottla.client.group_member import GroupMember, Seat
+from ottla.client.group_resets import worst_code
 from ottla.client.producer import Sequences, produce
 from ottla.model.errors import RETRIABLE, ConfigError, ErrorCode, OttlaError, ProducerFencedError
 from ottla.model.ids import TopicPartition, by_topic
-from ottla.model.protocol import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+from ottla.model.protocol import NO_TIMESTAMP
 from ottla.wire import compression
 from ottla.wire.messages.transactions import (
+    AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     EndTxnRequest,
     InitProducerIdRequest,
+    TxnOffsetCommitRequest,
 )
 from ottla.wire.records import frame_batch
 from ottla.wire.schema import R, Request
@@ -80,18 +85,22 @@ class TransactionalProducer:
             client, transactional_id, TRANSACTION, patience_s=patience_s
         )
         self._sequences = Sequences()
-        self._added: set[TopicPartition] = set()
+        self._added: set[TopicPartition | str] = set()
+        """Partitions, and groups by their names, that are part of the transaction."""
 
-    async def open(self) -> None:
-        """Take the id: the previous producer can no longer write, and its transaction has ended."""
-        response = await self._coordinated(
-            InitProducerIdRequest(
-                transactional_id=self.transactional_id,
-                transaction_timeout_ms=self._timeout_ms,
-                producer_id=NO_PRODUCER_ID,
-                producer_epoch=NO_PRODUCER_EPOCH,
-            ),
+    async def open(self, *, renew: bool = False) -> None:
+        """Take the id: the previous producer can no longer write, and its transaction has ended.
+
+        With `renew` only a new epoch is asked for (KIP-360): it is refused if another has the id.
+        """
+        known = self._sequences if renew else Sequences()
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self._timeout_ms,
+            producer_id=known.producer_id,
+            producer_epoch=known.producer_epoch,
         )
+        response = await self._coordinated("InitProducerId", request)
         self._sequences = Sequences(response.producer_id, response.producer_epoch)
         self._added.clear()
 
@@ -118,8 +127,51 @@ class TransactionalProducer:
                 for name, numbers in by_topic(new).items()
             ],
         )
-        await self._coordinated(request, _worst_code, version=LAST_VERSION_FOR_CLIENTS)
+        await self._coordinated(
+            "AddPartitionsToTxn", request, _worst_code, version=LAST_VERSION_FOR_CLIENTS
+        )
         self._added.update(new)
+
+    async def send_offsets(
+        self, offsets: Mapping[TopicPartition, int], member: GroupMember, seat: Seat
+    ) -> None:
+        """Make a group's offsets part of the transaction, as of a member's generation (KIP-447)."""
+        if member.group not in self._added:
+            request = AddOffsetsToTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=self._sequences.producer_id,
+                producer_epoch=self._sequences.producer_epoch,
+                group_id=member.group,
+            )
+            await self._coordinated("AddOffsetsToTxn", request)
+            self._added.add(member.group)
+        r = TxnOffsetCommitRequest
+        topics = [
+            r.TxnOffsetCommitRequestTopic(
+                name=name,
+                partitions=[
+                    r.TxnOffsetCommitRequestPartition(
+                        partition_index=p,
+                        committed_offset=offsets[TopicPartition(name, p)],
+                        committed_metadata="",
+                    )
+                    for p in numbers
+                ],
+            )
+            for name, numbers in by_topic(offsets).items()
+        ]
+        commit = r(
+            transactional_id=self.transactional_id,
+            producer_id=self._sequences.producer_id,
+            producer_epoch=self._sequences.producer_epoch,
+            group_id=member.group,
+            generation_id=seat.generation,
+            member_id=seat.member_id,
+            group_instance_id=member.instance_id,
+            topics=topics,
+        )
+        response = await member.ask(commit, worst_code, again=RETRIABLE)
+        self._check("TxnOffsetCommit", worst_code(response))
 
     async def send(self, tp: TopicPartition, records: Encoded) -> int:
         """Write a batch; return the first offset, -1 where the broker only says it has it.
@@ -165,7 +217,7 @@ class TransactionalProducer:
             producer_epoch=self._sequences.producer_epoch,
             committed=committed,
         )
-        await self._coordinated(request)
+        await self._coordinated("EndTxn", request)
         self._added.clear()
 
     async def _deliver(self, tp: TopicPartition, batch: bytes, max_timestamp: int) -> int:
@@ -188,18 +240,26 @@ class TransactionalProducer:
 
     async def _coordinated(
         self,
+        what: str,
         request: Request[R],
         code_of: Callable[[R], int] = code_of_all,
         *,
         version: int | None = None,
     ) -> R:
-        response = await self._coordinator.ask(request, code_of, again=RETRIABLE, version=version)
-        code = code_of(response)
+        """Return the coordinator's response to a request, `what`, that is not refused."""
+        response = await self._ask(request, code_of, again=RETRIABLE, version=version)
+        self._check(what, code_of(response))
+        return response
+
+    async def _ask(self, request: Request[R], code_of: Callable[[R], int], **how: Any) -> R:
+        return await self._coordinator.ask(request, code_of, **how)
+
+    def _check(self, what: str, code: int) -> None:  # noqa: ARG002 - for those who are derived
+        """Raise what an error code means; nothing for 0."""
         if code in FENCED:
             raise self._fenced()
         if code:
             raise failure(f"transactional id {self.transactional_id}", code)
-        return response
 
     def _fenced(self) -> ProducerFencedError:
         return ProducerFencedError(

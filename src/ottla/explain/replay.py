@@ -17,7 +17,7 @@ from typing import Any
 from ottla.controller.broker_epochs import compare, restarted_unseen
 from ottla.controller.context import Context
 from ottla.controller.elections import ElectionKind
-from ottla.controller.isr_changes import EPOCHS_FROM, TOPIC_IDS_FROM, rule_of, validate
+from ottla.controller.isr_changes import EPOCHS_FROM, rule_of, validate
 from ottla.controller.leadership import (
     BeyondIsr,
     plan_election,
@@ -39,6 +39,7 @@ from ottla.explain.lines import Entry
 from ottla.explain.procedures import Difference, Procedures
 from ottla.explain.replayed_term import failure
 from ottla.explain.rules import REQUESTED
+from ottla.explain.starts import partition_data, topic_data
 from ottla.model.cluster import (
     BrokerInfo,
     Eligible,
@@ -63,7 +64,6 @@ from ottla.model.journal_schema import (
     TopicFacts,
     partition_of,
 )
-from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
 from ottla.model.rules import Rule, words_of
 from ottla.wire.messages.control import AlterPartitionRequest
 
@@ -113,8 +113,7 @@ class Replay:
         if line.election not in {*_KINDS, "new", "isr-removal", "epoch"}:
             self.unknown[line.election] = self.unknown.get(line.election, 0) + 1
             return
-        after = None if line.after is None else line.after
-        journaled = _outcome(line.rule, after, line.rejected)
+        journaled = _outcome(line.rule, line.after, line.rejected)
         self._compare(entry, f"election: {line.election}", line.partition, journaled, _elected)
 
     def _term_began(self, entry: Entry) -> None:
@@ -268,8 +267,7 @@ def _respond(entry: Entry) -> str:
     if verdict.error is not ErrorCode.NONE:
         return verdict.error.name
     if tp in verdict.writes:
-        before = None if line.before is None else line.before
-        rule = rule_of(before, verdict.writes[tp])
+        rule = rule_of(line.before, verdict.writes[tp])
         return f"{words_of(rule)}: written"
     response = verdict.results[tp]
     name = response.name if isinstance(response, ErrorCode) else "as it is"
@@ -277,27 +275,9 @@ def _respond(entry: Entry) -> str:
 
 
 def _request(line: Any, broker: int, tp: TopicPartition, version: int) -> AlterPartitionRequest:
-    asked: LeaderAndIsr = line.asked
-    partition = AlterPartitionRequest.PartitionData(
-        partition_index=tp.partition,
-        leader_epoch=asked.leader_epoch,
-        partition_epoch=asked.partition_epoch,
-        leader_recovery_state=asked.recovery_state,
-    )
-    if version >= EPOCHS_FROM:
-        partition.new_isr_with_epochs = [
-            AlterPartitionRequest.BrokerState(
-                broker_id=b, broker_epoch=_FORMER_EPOCH if b in line.stale else UNKNOWN_BROKER_EPOCH
-            )
-            for b in asked.isr
-        ]
-    else:
-        partition.new_isr = list(asked.isr)
-    topic = AlterPartitionRequest.TopicData(partitions=[partition])
-    if version >= TOPIC_IDS_FROM:
-        topic.topic_id = _TOPIC_ID
-    else:
-        topic.topic_name = tp.topic
+    epochs = dict.fromkeys(line.stale, _FORMER_EPOCH)
+    topic = topic_data(tp.topic, _TOPIC_ID, version)
+    topic.partitions.append(partition_data(tp.partition, line.asked, epochs, version))
     return AlterPartitionRequest(broker_id=broker, broker_epoch=-1, topics=[topic])
 
 

@@ -22,6 +22,7 @@ from ottla.controller.isr_changes import EPOCHS_FROM, TOPIC_IDS_FROM
 from ottla.controller.state_changes import StateChanges
 from ottla.explain.lines import Entry
 from ottla.model import journal_schema as journaled
+from ottla.model.cluster import LeaderAndIsr
 from ottla.model.journal_schema import partition_of
 from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
 from ottla.wire.messages.control import AlterPartitionRequest
@@ -104,31 +105,41 @@ def _alter_partition(
     """Return the request whose line this is."""
     by_topic: dict[str, AlterPartitionRequest.TopicData] = {}
     for text, proposed in facts.partitions.items():
-        tp = partition_of(text)
-        topic = by_topic.get(tp.topic)
-        if topic is None:
-            topic = by_topic[tp.topic] = AlterPartitionRequest.TopicData()
-            if facts.version >= TOPIC_IDS_FROM:
-                topic.topic_id = context.topic_id(tp.topic)
-            else:
-                topic.topic_name = tp.topic
-        partition = AlterPartitionRequest.PartitionData(
-            partition_index=tp.partition,
-            leader_epoch=proposed.leader_epoch,
-            partition_epoch=proposed.partition_epoch,
-            leader_recovery_state=proposed.recovery_state,
-        )
-        if facts.version >= EPOCHS_FROM:
-            epochs = facts.epochs.get(text, {})
-            partition.new_isr_with_epochs = [
-                AlterPartitionRequest.BrokerState(
-                    broker_id=b, broker_epoch=epochs.get(b, UNKNOWN_BROKER_EPOCH)
-                )
-                for b in proposed.isr
-            ]
-        else:
-            partition.new_isr = list(proposed.isr)
-        topic.partitions.append(partition)
+        tp, epochs = partition_of(text), facts.epochs.get(text, {})
+        if tp.topic not in by_topic:
+            topic_id = context.topic_id(tp.topic)
+            by_topic[tp.topic] = topic_data(tp.topic, topic_id, facts.version)
+        partition = partition_data(tp.partition, proposed, epochs, facts.version)
+        by_topic[tp.topic].partitions.append(partition)
     return AlterPartitionRequest(
         broker_id=facts.broker, broker_epoch=facts.broker_epoch, topics=list(by_topic.values())
     )
+
+
+def topic_data(name: str, topic_id: bytes, version: int) -> AlterPartitionRequest.TopicData:
+    """Return a topic of AlterPartition, by its id or, in older versions, by its name."""
+    if version >= TOPIC_IDS_FROM:
+        return AlterPartitionRequest.TopicData(topic_id=topic_id)
+    return AlterPartitionRequest.TopicData(topic_name=name)
+
+
+def partition_data(
+    number: int, proposed: LeaderAndIsr, epochs: Mapping[int, int], version: int
+) -> AlterPartitionRequest.PartitionData:
+    """Return a partition of AlterPartition; `epochs`: those of ISR members that are named."""
+    partition = AlterPartitionRequest.PartitionData(
+        partition_index=number,
+        leader_epoch=proposed.leader_epoch,
+        partition_epoch=proposed.partition_epoch,
+        leader_recovery_state=proposed.recovery_state,
+    )
+    if version >= EPOCHS_FROM:
+        partition.new_isr_with_epochs = [
+            AlterPartitionRequest.BrokerState(
+                broker_id=b, broker_epoch=epochs.get(b, UNKNOWN_BROKER_EPOCH)
+            )
+            for b in proposed.isr
+        ]
+    else:
+        partition.new_isr = list(proposed.isr)
+    return partition

@@ -289,7 +289,7 @@ def _take_on(
         replicas.logs.mark_incomplete(tp)  # an empty disk in the place of a known one
     if partition is None:
         log = replicas.logs.get_or_create(tp, topic_id, update.is_new)
-        partition = Partition(tp, replicas)
+        partition = replicas.partition_kind(tp, replicas)
         partition.counts = replicas.topic_counts.of(tp.topic)
         replicas.partitions[tp] = partition
     else:

@@ -324,6 +324,8 @@ class ReplicaManager:
         self.leaving = False
         """Asked to shut down: no ISR takes this broker in (R9), so it begins to follow nothing."""
         self.rack_aware = config.text("replica.selector.class") == RACK_AWARE
+        self.partition_kind = Partition
+        """What partitions are made of; a simulation's judge has one that it looks at."""
         self.partitions: dict[TopicPartition, Partition] = {}
         self.offline: dict[TopicPartition, None] = {}
         self.topic_names: dict[bytes, str] = {}

@@ -88,9 +88,9 @@ def plan_of(arguments: argparse.Namespace, seed: int) -> Plan:
         plan = drawn(seed, coordinated=arguments.coordinated)
         left_out = set(DRAWN[Drawn.AS_STATEMENT]) - set(arguments.statements)
         faults = tuple(name for name in plan.faults if name not in left_out)
-        masks = {name: getattr(arguments, name) for name in MASKS}
+        masks = {name: vars(arguments)[name] for name in MASKS}
         return replace(plan, faults=faults, **masks)
-    chosen = {option.field: getattr(arguments, option.field) for option in OPTIONS}
+    chosen = {option.field: vars(arguments)[option.field] for option in OPTIONS}
     return Plan(seed, faults=arguments.faults, **chosen)
 
 

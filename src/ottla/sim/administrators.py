@@ -8,33 +8,27 @@ replicas to another log dir (faults F24 to F27, F43).
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import Random
 
-from ottla.client.client import Client
-from ottla.model.errors import ErrorCode, OttlaError
+from ottla.client import configs, elections, topics
+from ottla.client.client import CONTROLLER, Client
+from ottla.client.elections import Kind
+from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.sim.clients import REQUEST_TIMEOUT_S
 from ottla.sim.masks import Operations
 from ottla.wire.messages.cluster import AlterReplicaLogDirsRequest
-from ottla.wire.messages.configs import IncrementalAlterConfigsRequest
 from ottla.wire.messages.topics import (
     AlterPartitionReassignmentsRequest,
     CreatePartitionsRequest,
     CreateTopicsRequest,
-    DeleteTopicsRequest,
-    ElectLeadersRequest,
 )
 from ottla.wire.schema import R, Request
 
 TOPICS = ("ops-a", "ops-b", "ops-c")
 MOST_PARTITIONS = 6
-PREFERRED, UNCLEAN = 0, 1
-TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
-SET, DELETE = 0, 1
-DELETE_VERSION = 5
-"""The last version that names topics."""
 SETTINGS = (
     ("unclean.leader.election.enable", ("true", "false")),
     ("min.insync.replicas", ("1", "2", "3")),
@@ -115,7 +109,7 @@ class Administrator:
         return rng.sample(range(self.brokers), rng.randint(1, min(4, self.brokers)))
 
     async def _ask(self, request: Request[R]) -> None:
-        await self.client.call(request, "controller")
+        await self.client.call(request, CONTROLLER)
 
     async def _create(self) -> None:
         rng = self.rng
@@ -136,8 +130,7 @@ class Administrator:
         await self._ask(CreateTopicsRequest(topics=[topic], timeout_ms=3000))
 
     async def _delete(self) -> None:
-        request = DeleteTopicsRequest(topic_names=[self._topic()], timeout_ms=3000)
-        await self.client.call(request, "controller", version=DELETE_VERSION)
+        await topics.delete_topics(self.client, [self._topic()], timeout_ms=3000)
 
     async def _grow(self) -> None:
         count = self.rng.randint(2, MOST_PARTITIONS)
@@ -169,33 +162,27 @@ class Administrator:
     async def _place(self, chosen: Sequence[TopicPartition], rng: Random) -> None:
         """Ask one broker to have its replicas of these in one of its log dirs."""
         r = AlterReplicaLogDirsRequest
-        topics: dict[str, AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic] = {}
+        places: dict[str, AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic] = {}
         for topic, partition in chosen:
-            named = topics.setdefault(topic, r.AlterReplicaLogDirTopic(name=topic))
+            named = places.setdefault(topic, r.AlterReplicaLogDirTopic(name=topic))
             named.partitions.append(partition)
-        move = r.AlterReplicaLogDir(path=rng.choice(self.log_dirs), topics=list(topics.values()))
+        move = r.AlterReplicaLogDir(path=rng.choice(self.log_dirs), topics=list(places.values()))
         await self.client.call(r(dirs=[move]), rng.randrange(self.brokers))
 
-    async def _reassign(self, targets: "dict[int, list[int]] | dict[int, None]") -> None:
-        r = AlterPartitionReassignmentsRequest
-        partitions = [
-            r.ReassignablePartition(partition_index=p, replicas=replicas)
-            for p, replicas in targets.items()
-        ]
-        topic = r.ReassignableTopic(name=self._topic(), partitions=partitions)
-        await self._ask(r(timeout_ms=3000, topics=[topic]))
+    async def _reassign(self, targets: Mapping[int, list[int] | None]) -> None:
+        topic = self._topic()
+        wanted = [(TopicPartition(topic, p), replicas) for p, replicas in targets.items()]
+        await reassign(self.client, wanted)
 
     async def _elect(self) -> None:
-        await self._hold(self._topic(), self.rng.choice((PREFERRED, UNCLEAN)))
+        await self._hold(self._topic(), self.rng.choice((Kind.preferred, Kind.unclean)))
 
     async def _elect_clients(self) -> None:
-        await self._hold(self.clients_topic, PREFERRED)
+        await self._hold(self.clients_topic, Kind.preferred)
 
-    async def _hold(self, topic: str, kind: int) -> None:
-        named = ElectLeadersRequest.TopicPartitions(topic=topic, partitions=[0, 1, 2])
-        await self._ask(
-            ElectLeadersRequest(election_type=kind, topic_partitions=[named], timeout_ms=3000)
-        )
+    async def _hold(self, topic: str, kind: Kind) -> None:
+        partitions = [TopicPartition(topic, p) for p in range(3)]
+        await elections.elect(self.client, kind, partitions, timeout_ms=3000)
 
     async def _configure(self) -> None:
         await self._alter(self._topic(), SETTINGS)
@@ -206,15 +193,24 @@ class Administrator:
     async def _alter(self, topic: str, settings: Sequence[tuple[str, Sequence[str]]]) -> None:
         rng = self.rng
         name, values = rng.choice(settings)
-        r = IncrementalAlterConfigsRequest
-        operation = rng.choice((SET, SET, DELETE))
-        value = rng.choice(values) if operation == SET else None
-        config = r.AlterableConfig(name=name, config_operation=operation, value=value)
-        resource = r.AlterConfigsResource(
-            resource_type=TOPIC_RESOURCE, resource_name=topic, configs=[config]
+        if rng.choice((True, True, False)):
+            await configs.alter(self.client, configs.TOPIC, topic, {name: rng.choice(values)})
+        else:
+            await configs.alter(self.client, configs.TOPIC, topic, {}, [name])
+
+
+async def reassign(
+    client: Client, wanted: Sequence[tuple[TopicPartition, list[int] | None]]
+) -> None:
+    """Ask for partitions to be moved to these brokers, or for a move to be cancelled (None)."""
+    r = AlterPartitionReassignmentsRequest
+    named: dict[str, AlterPartitionReassignmentsRequest.ReassignableTopic] = {}
+    for tp, replicas in wanted:
+        topic = named.setdefault(tp.topic, r.ReassignableTopic(name=tp.topic))
+        topic.partitions.append(
+            r.ReassignablePartition(partition_index=tp.partition, replicas=replicas)
         )
-        # Any broker takes settings.
-        await self.client.call(r(resources=[resource], validate_only=False))
+    await client.call(r(timeout_ms=3000, topics=list(named.values())), CONTROLLER)
 
 
 async def set_min_isr(
@@ -224,21 +220,12 @@ async def set_min_isr(
 
     None takes the value away again. Repeated until it is answered, for a while.
     """
-    r = IncrementalAlterConfigsRequest
-    config = r.AlterableConfig(
-        name="min.insync.replicas",
-        config_operation=DELETE if value is None else SET,
-        value=None if value is None else str(value),
-    )
-    kind = TOPIC_RESOURCE if scope == "topic" else BROKER_RESOURCE
-    resource = r.AlterConfigsResource(resource_type=kind, resource_name=where, configs=[config])
-    request = r(resources=[resource], validate_only=False)
+    kind, key = configs.TOPIC if scope == "topic" else configs.BROKER, "min.insync.replicas"
+    changed, removed = ({}, [key]) if value is None else ({key: str(value)}, [])
     client = Client(world, bootstrap, "operator", timeout_s=REQUEST_TIMEOUT_S)
     for _ in range(10):
         with contextlib.suppress(OttlaError):
-            target = (int(where),) if scope == "broker" else ()
-            response = await client.call(request, *target)
-            if response.responses[0].error_code == ErrorCode.NONE:
-                break
+            await configs.alter(client, kind, where, changed, removed)
+            break
         await asyncio.sleep(0.3)
     await client.close()

@@ -85,8 +85,9 @@ class BrokerProcesses:
         plan: Plan,
         zookeeper: ZooKeeperNode,
         config: Callable[[int, str], BrokerConfig],
+        prepare: Callable[[Broker], None],
     ) -> None:
-        """`config` returns the settings of a broker id on a host."""
+        """`config` returns the settings of a broker id on a host; `prepare` sees each broker."""
         self.brokers: dict[str, Broker] = {}
         self.exits: list[str] = []
         """Why processes ended on their own, one line each."""
@@ -95,6 +96,7 @@ class BrokerProcesses:
         self._plan = plan
         self._zookeeper = zookeeper
         self._config = config
+        self._prepare = prepare
         self._boot_zxids: dict[str, int] = {}
         self._stops: dict[str, asyncio.Event] = {}
 
@@ -109,6 +111,7 @@ class BrokerProcesses:
             try:
                 # As `broker.process` does it.
                 broker = Broker(self._config(broker_id, node.name), world, host_name=node.name)
+                self._prepare(broker)
                 stopped = asyncio.ensure_future(stop.wait())
                 if self._plan.reads_disks:
                     broker.logs.budget.limit = SMALL_MEMORY_BYTES

@@ -8,31 +8,25 @@ once.
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
+from ottla.client import fetching, producer, topics
 from ottla.client.client import Client
 from ottla.client.coordinators import GROUP, TRANSACTION
-from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
+from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer, World
-from ottla.model.protocol import READ_COMMITTED, READ_UNCOMMITTED
+from ottla.model.protocol import ACKS_ALL, READ_COMMITTED, READ_UNCOMMITTED, UNKNOWN_OFFSET
 from ottla.sim.history import History, Read, Stable, Write
+from ottla.wire.aborted import Aborted
 from ottla.wire.batch_header import BatchHeader
-from ottla.wire.messages.records import FetchRequest, FetchResponse, ProduceRequest
-from ottla.wire.messages.topics import CreateTopicsRequest
+from ottla.wire.messages.records import FetchResponse
 from ottla.wire.messages.transactions import InitProducerIdRequest
-from ottla.wire.records import (
-    ABORT,
-    Record,
-    build_batch,
-    crc_ok,
-    iter_batches,
-    iter_records,
-    parse_control_record,
-)
+from ottla.wire.records import Record, build_batch, crc_ok, iter_batches, iter_records
 
 REQUEST_TIMEOUT_S = 5.0
+PRODUCE_TIMEOUT_S = 3.0
+"""How long a leader waits for its followers."""
 PRODUCE_VERSIONS = (7, 8, 9, 10, 11)
 FETCH_VERSIONS = (9, 10, 11, 12)
 FETCH_BYTES = 65_536
@@ -50,37 +44,34 @@ LOST_TRACK = frozenset(
 PERHAPS = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT})
 
 
+def may_try_again(error: OttlaError) -> bool:
+    """Whether a batch is sent again after this."""
+    return error.retriable or error.code in PERHAPS
+
+
 async def create_topic(
     client: Client, name: str, partitions: int, replication: int, configs: dict[str, str]
 ) -> None:
     """Create a topic, however often that has to be tried."""
-    request = CreateTopicsRequest(
-        topics=[
-            CreateTopicsRequest.CreatableTopic(
-                name=name,
-                num_partitions=partitions,
-                replication_factor=replication,
-                configs=[
-                    CreateTopicsRequest.CreatableTopicConfig(name=k, value=v)
-                    for k, v in sorted(configs.items())
-                ],
-            )
-        ],
-        timeout_ms=5000,
-    )
-    last = "no response"
+    last = OttlaError()
     for _ in range(100):
         try:
-            response = await client.call(request, "controller", timeout_s=REQUEST_TIMEOUT_S)
+            await topics.create_topic(
+                client,
+                name,
+                partitions=partitions,
+                replication_factor=replication,
+                settings=dict(sorted(configs.items())),
+                timeout_ms=5000,
+            )
         except OttlaError as error:
-            last = str(error)
-        else:
-            code = response.topics[0].error_code
-            if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            if error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
                 return
-            last = f"{ErrorCode(code).name} {response.topics[0].error_message}"
+            last = error
+        else:
+            return
         await asyncio.sleep(0.5)
-    raise OttlaError(f"topic {name} could not be created: {last}")
+    raise last
 
 
 async def create_coordinated_topics(client: Client) -> None:
@@ -94,36 +85,31 @@ async def create_coordinated_topics(client: Client) -> None:
             await asyncio.sleep(0.3)
 
 
-def produce_request(
+async def produce(
+    client: Client,
     tp: TopicPartition,
     batch: bytes,
     *,
-    acks: int = -1,
-    timeout_ms: int = 3000,
+    refresh: bool,
+    acks: int = ACKS_ALL,
     transactional_id: str | None = None,
-) -> ProduceRequest:
-    """Return the request that writes one batch."""
-    r = ProduceRequest
-    data = r.PartitionProduceData(index=tp.partition, records=batch)
-    return r(
-        transactional_id=transactional_id,
+    timeout_s: float = PRODUCE_TIMEOUT_S,
+    grace_s: float = REQUEST_TIMEOUT_S - PRODUCE_TIMEOUT_S,
+) -> int:
+    """Send a batch to its leader; return its first offset, -1 where it is not told."""
+    leader = await client.leader(*tp, refresh=refresh)
+    found = await producer.produce(
+        client,
+        leader,
+        tp,
+        batch,
         acks=acks,
-        timeout_ms=timeout_ms,
-        topic_data=[r.TopicProduceData(name=tp.topic, partition_data=[data])],
+        transactional_id=transactional_id,
+        timeout_s=timeout_s,
+        grace_s=grace_s,
+        version=client.world.random.choice(PRODUCE_VERSIONS),
     )
-
-
-async def produce(
-    world: World, client: Client, tp: TopicPartition, request: ProduceRequest, *, refresh: bool
-) -> Any:
-    """Send a batch to its leader; return what became of it, None where no response came."""
-    try:
-        leader = await client.leader(tp.topic, tp.partition, refresh=refresh)
-        version = world.random.choice(PRODUCE_VERSIONS)
-        response = await client.call(request, leader, version=version)
-    except OttlaError:
-        return None
-    return response.responses[0].partition_responses[0]
+    return found.base_offset if acks else UNKNOWN_OFFSET
 
 
 class Producer:
@@ -206,27 +192,22 @@ class Producer:
         """Send until the outcome is known; False if this producer id can be used no more."""
         refresh = False
         while True:
-            response = await self._attempt(write, batch, refresh=refresh)
-            loop = asyncio.get_running_loop()
-            if response is not None:
-                code = ErrorCode(response.error_code)
-                if code == ErrorCode.NONE and response.base_offset >= 0:
-                    write.offset = response.base_offset
-                    write.completed_s = loop.time()
-                    return True
-                if code in LOST_TRACK or code == ErrorCode.NONE:
-                    write.abandoned = True
-                    return False
-                if code not in RETRIABLE and code not in PERHAPS:
-                    self.history.complaints.append(f"{self.name} {write.tp} got {code.name}")
-                    write.abandoned = True
-                    return False
+            try:
+                offset = await produce(self.client, write.tp, batch, refresh=refresh)
+            except OttlaError as error:
+                if error.code not in LOST_TRACK and not may_try_again(error):
+                    self.history.complaints.append(f"{self.name} {write.tp} got {error.code.name}")
+                if error.code in LOST_TRACK or not may_try_again(error):
+                    break
+            else:
+                if offset < 0:
+                    break
+                write.acknowledged(offset, asyncio.get_running_loop().time())
+                return True
             refresh = True
             await asyncio.sleep(0.1 + 0.2 * self.world.random.random())
-
-    async def _attempt(self, write: Write, batch: bytes, *, refresh: bool) -> Any:
-        request = produce_request(write.tp, batch, acks=write.acks)
-        return await produce(self.world, self.client, write.tp, request, refresh=refresh)
+        write.abandoned = True
+        return False
 
 
 class NoRetryProducer(Producer):
@@ -241,14 +222,14 @@ class NoRetryProducer(Producer):
             await asyncio.sleep(self.world.random.expovariate(1.0 / self.pause_s))
             write = self._next_write(tp, acks=1)
             batch = build_batch(self._records(write))
-            response = await self._attempt(write, batch, refresh=refresh)
-            refresh = response is None or response.error_code != ErrorCode.NONE
-            if refresh:
-                write.abandoned = True
+            try:
+                offset = await produce(self.client, tp, batch, acks=1, refresh=refresh)
+            except OttlaError:
+                refresh = write.abandoned = True
                 await asyncio.sleep(0.2)
             else:
-                write.offset = response.base_offset
-                write.completed_s = asyncio.get_running_loop().time()
+                refresh = False
+                write.acknowledged(offset, asyncio.get_running_loop().time())
 
 
 AUDIT_S = 1.0
@@ -296,32 +277,30 @@ class Consumer:
 
     async def _fetch(self, tp: TopicPartition, leader: int) -> bool:
         """Fetch once; return whether the leader has to be looked up again."""
-        offset, isolation = self.offsets[tp], self.isolation_level
-        data = await fetch(self.world, self.client, tp, offset, leader, isolation_level=isolation)
-        if data is None:
-            return True
+        data = await fetch(self.client, tp, self.offsets[tp], leader, self.isolation_level)
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self.history.complaints.append(
-                f"{self.name} {tp} offset {self.offsets[tp]} is out of range for leader {leader} "
-                f"(end {data.high_watermark}) at {asyncio.get_running_loop().time():.3f} s"
-            )
-            return True
-        if data.error_code:
-            return True
-        self._take(tp, data)
-        return False
+            self._out_of_range(tp, data, leader)
+        elif not data.error_code:
+            self._take(tp, data)
+        return bool(data.error_code)
+
+    def _out_of_range(
+        self, tp: TopicPartition, data: FetchResponse.PartitionData, leader: int
+    ) -> None:
+        self.history.complaints.append(
+            f"{self.name} {tp} offset {self.offsets[tp]} is out of range for leader {leader} "
+            f"(end {data.high_watermark}) at {asyncio.get_running_loop().time():.3f} s"
+        )
 
     def _take(self, tp: TopicPartition, data: FetchResponse.PartitionData) -> None:
         now = asyncio.get_running_loop().time()
         self._saw(tp, data, now)
-        records = data.records or b""
-        for position, header, visible in batches_of(data, self.isolation_level):
-            self._check(tp, records, position, header)
-            if visible:
-                for record in iter_records(records, position):
-                    if record.offset >= self.offsets[tp]:
-                        value = record.value or b""
-                        self.history.reads.append(Read(self.name, tp, record.offset, value, now))
+        for position, header, visible in visible_records(data):
+            self._check(tp, data.records or b"", position, header)
+            for record in visible:
+                if record.offset >= self.offsets[tp]:
+                    value = record.value or b""
+                    self.history.reads.append(Read(self.name, tp, record.offset, value, now))
             self.offsets[tp] = max(self.offsets[tp], header.next_offset)
 
     def _check(
@@ -346,16 +325,16 @@ class Auditor(Consumer):
 
     async def _fetch(self, tp: TopicPartition, leader: int) -> bool:
         before = self.offsets[tp]
-        data = await fetch(self.world, self.client, tp, before, leader, max_wait_ms=1)
-        if data is not None and not data.error_code:
+        data = await fetch(self.client, tp, before, leader, max_wait_ms=1)
+        if not data.error_code:
             records = data.records or b""
             for position, header in iter_batches(records, allow_partial=True):
                 self._check(tp, records, position, header)
                 self.offsets[tp] = header.next_offset
-        if data is None or self.offsets[tp] == before:
+        if self.offsets[tp] == before:
             self.offsets[tp] = 0
             await asyncio.sleep(AUDIT_S)
-        return data is None or bool(data.error_code)
+        return bool(data.error_code)
 
 
 class CommittedConsumer(Consumer):
@@ -375,61 +354,37 @@ class CommittedConsumer(Consumer):
 
 
 async def fetch(
-    world: World,
     client: Client,
     tp: TopicPartition,
     offset: int,
     leader: int,
+    isolation: int = READ_UNCOMMITTED,
     *,
-    isolation_level: int = READ_UNCOMMITTED,
     max_wait_ms: int = 2000,
     max_bytes: int = FETCH_BYTES,
-) -> FetchResponse.PartitionData | None:
-    """Fetch one partition from its leader; None for an answer that does not tell of it."""
-    request = FetchRequest(
+) -> FetchResponse.PartitionData:
+    """Fetch one partition from its leader."""
+    found = await fetching.fetch(
+        client,
+        leader,
+        {tp: offset},
+        partition_bytes=max_bytes,
         max_wait_ms=max_wait_ms,
-        min_bytes=1,
-        max_bytes=max_bytes,
-        isolation_level=isolation_level,
-        topics=[
-            FetchRequest.FetchTopic(
-                topic=tp.topic,
-                partitions=[
-                    FetchRequest.FetchPartition(
-                        partition=tp.partition,
-                        current_leader_epoch=client.leader_epoch(*tp),
-                        fetch_offset=offset,
-                        partition_max_bytes=max_bytes,
-                    )
-                ],
-            )
-        ],
+        leader_epochs={tp: client.leader_epoch(*tp)},
+        isolation=isolation,
+        version=client.world.random.choice(FETCH_VERSIONS),
     )
-    response = await client.call(request, leader, version=world.random.choice(FETCH_VERSIONS))
-    if response.error_code or not response.responses:
-        return None
-    found: FetchResponse.PartitionData = response.responses[0].partitions[0]
-    return found
+    if not found:
+        raise OttlaError(f"no response about {tp}")
+    return found[0][1]
 
 
-def batches_of(
-    data: FetchResponse.PartitionData, isolation_level: int
-) -> Iterator[tuple[int, BatchHeader, bool]]:
-    """Yield a response's batches: place, header, and whether its records are for the application.
-
-    As a consumer does it: an aborted transaction of the response's list hides its producer's
-    batches from its first offset on, until that producer's next abort marker.
-    """
+def visible_records(
+    data: FetchResponse.PartitionData,
+) -> Iterator[tuple[int, BatchHeader, Iterable[Record]]]:
+    """Yield a response's batches: place, header, and the records that are for the application."""
     records = data.records or b""
-    listed = sorted(data.aborted_transactions or (), key=lambda a: a.first_offset)
-    hidden: set[int] = set()
+    aborted = Aborted((a.producer_id, a.first_offset) for a in data.aborted_transactions or ())
     for position, header in iter_batches(records, allow_partial=True):
-        while listed and listed[0].first_offset <= header.last_offset:
-            hidden.add(listed.pop(0).producer_id)
-        if header.is_control:
-            marker = parse_control_record(next(iter(iter_records(records, position))))
-            if marker.type == ABORT:
-                hidden.discard(header.producer_id)
-        undecided = header.is_transactional and header.producer_id in hidden
-        hide = isolation_level == READ_COMMITTED and undecided
-        yield position, header, not header.is_control and not hide
+        hidden = aborted.covers(records, position, header) or header.is_control
+        yield position, header, () if hidden else iter_records(records, position)

@@ -5,11 +5,11 @@ only then are logs compared. The same seed gives the same trace.
 """
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeVar
 
+from ottla.broker.broker import Broker
 from ottla.client.client import Client
 from ottla.model.ports import World
 from ottla.model.time_slices import SLICE_S
@@ -45,6 +45,7 @@ from ottla.sim.zookeeper_node import WatchedWrites
 from ottla.zookeeper.memory import LoggedWrite
 
 ClusterT = TypeVar("ClusterT", bound="Cluster")
+T = TypeVar("T")
 
 SETTLE_S = 180.0
 QUIET_S = 2.0
@@ -91,6 +92,9 @@ class Cluster(Machines):
         self.in_sync.restored()
         if self.crashes is not None:
             self.crashes.restored()
+
+    def prepare(self, broker: Broker) -> None:
+        broker.services.replicas.partition_kind = self.in_sync.partition_kind
 
     def _registered_anew(self, broker_id: int) -> bool:
         node = self.broker_nodes()[broker_id]
@@ -211,7 +215,7 @@ class Cluster(Machines):
             await create_topic(client, COPIES, plan.partitions, plan.replicas, firm)
         if plan.coordinated:
             await create_coordinated_topics(client)
-            await self.coordination.begin_groups(world, client)
+            await self.coordination.begin_groups(client)
         await client.close()
         for i in range(self.plan.producers):
             self._producers.append(self._producer(Producer, world, f"p{i}", plan.pause_s))
@@ -400,20 +404,15 @@ def run(
 ) -> Verdict:
     """Run one plan in a simulation of its own."""
     with garbage_kept():
-        return _run(plan, sink, until_s)
+        return ended(Cluster(plan, simulation_of(plan, sink)), lambda c: c.run(until_s=until_s))
 
 
-def _run(plan: Plan, sink: Callable[[str], object] | None, until_s: float | None) -> Verdict:
-    with under_way(Cluster(plan, simulation_of(plan, sink))) as cluster:
-        return cluster.run(until_s=until_s)
+def ended(cluster: ClusterT, of: Callable[[ClusterT], T]) -> T:
+    """Return what comes of a cluster, and end all of it.
 
-
-@contextlib.contextmanager
-def under_way(cluster: ClusterT) -> Iterator[ClusterT]:
-    """Watch a cluster while it runs, and end all of it afterwards."""
+    The caller's `garbage_kept` collects it: nobody else may hold it.
+    """
     try:
-        with cluster.in_sync.watching():
-            yield cluster
+        return of(cluster)
     finally:
-        # The caller's `garbage_kept` collects, when the cluster itself is garbage.
         cluster.simulation.close(collect=False)

@@ -5,10 +5,12 @@ internal topics have few partitions and small segments, so that they move, are c
 coordinators within a run.
 """
 
+import math
 from collections.abc import Callable, Iterator
 
 from ottla.client.client import Client
-from ottla.client.coordinators import GROUP
+from ottla.client.coordinators import Coordinator
+from ottla.client.group_resets import commit_request, worst_code
 from ottla.coordinators.transaction import MAY_EXPIRE
 from ottla.model.errors import RETRIABLE
 from ottla.model.ids import TopicPartition
@@ -16,11 +18,10 @@ from ottla.model.ports import World
 from ottla.sim.broker_processes import COPIES
 from ottla.sim.checkers import Logs, few
 from ottla.sim.client_roles import Actor, ClientRoles
-from ottla.sim.coordinated import Coordinator
 from ottla.sim.group_checkers import check_groups
 from ottla.sim.history import Commit
 from ottla.sim.machines import Machines
-from ottla.sim.members import CooperativeReader, GroupReader, partition_codes
+from ottla.sim.members import CooperativeReader, GroupReader, ask_patiently
 from ottla.sim.transaction_checkers import (
     LoggedTransaction,
     check_transactions,
@@ -28,7 +29,6 @@ from ottla.sim.transaction_checkers import (
     transactions_in,
 )
 from ottla.sim.transactors import TRANSACTION_TIMEOUT_MS, Copier
-from ottla.wire.messages.groups import OffsetCommitRequest
 
 READERS, COPYING = "readers", "copying"
 """Groups: of members that only read, and of the copiers."""
@@ -75,32 +75,19 @@ class Coordination:
 
         return make
 
-    async def begin_groups(self, world: World, client: Client) -> None:
+    async def begin_groups(self, client: Client) -> None:
         """Commit an offset of each group, so that it is never forgotten.
 
         Coordinators forget an empty group without offsets (as Kafka's): its generations begin anew
         then, and no one could tell two members of one generation from those of two groups.
         """
-        r = OffsetCommitRequest
-        partitions = [
-            r.OffsetCommitRequestPartition(
-                partition_index=tp.partition, committed_offset=0, committed_metadata=""
-            )
-            for tp in self._cluster.firm
-        ]
         for group in (READERS, COPYING):
-            request = r(
-                group_id=group,
-                generation_id_or_member_epoch=-1,
-                member_id="",
-                topics=[r.OffsetCommitRequestTopic(name=self._plan.topic, partitions=partitions)],
-            )
+            request = commit_request(group, dict.fromkeys(self._cluster.firm, 0))
             now = self._cluster.simulation.now
             tried = [Commit(group, tp, 0, -1, now) for tp in self._cluster.firm]
             self._history.commits += tried
-            await Coordinator(world, client, group, GROUP).ask(
-                request, partition_codes, again=RETRIABLE
-            )
+            coordinator = Coordinator(client, group, patience_s=math.inf)
+            await ask_patiently(coordinator, request, worst_code, again=RETRIABLE)
             for commit in tried:
                 commit.completed_s = self._cluster.simulation.now
 

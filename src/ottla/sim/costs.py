@@ -7,7 +7,7 @@ port (batches, records, codecs) is in `callback_s`.
 """
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Costs:
 
     def slower(self, factor: float) -> "Costs":
         """Return the same on a machine so much slower."""
-        return replace(self, **{f.name: factor * getattr(self, f.name) for f in fields(self)})
+        return replace(self, **{name: factor * cost for name, cost in asdict(self).items()})
 
 
 FREE = Costs()

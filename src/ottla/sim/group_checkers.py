@@ -3,10 +3,10 @@
 Plain code over values, as `checkers`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ottla.model.ids import TopicPartition
-from ottla.sim.checkers import LogRecord, few
+from ottla.sim.checkers import LogRecord, check
 from ottla.sim.history import Assigned, Claimed, Commit, History
 
 
@@ -25,22 +25,22 @@ def check_groups(
     ]
 
 
-def check_one_owner(history: History) -> list[str]:
+@check("two owners")
+def check_one_owner(history: History) -> Iterator[str]:
     """Within a generation no partition belongs to two members."""
     owners: dict[tuple[str, int, TopicPartition], str] = {}
-    found = []
     for given in history.assigned:
         for tp in given.partitions:
             owner = owners.setdefault((given.group, given.generation, tp), given.owner)
             if owner != given.owner:
-                found.append(
+                yield (
                     f"{given.group} generation {given.generation}: {tp} is {owner}'s and, at "
                     f"{given.at_s:.3f} s, {given.owner}'s"
                 )
-    return few("two owners", found)
 
 
-def check_kept(history: History) -> list[str]:
+@check("given before it was given up")
+def check_kept(history: History) -> Iterator[str]:
     """No one is given what another member said it owned when it joined the generation (KIP-429).
 
     Unless it owned that itself, since a later generation: a static member that was away for a
@@ -57,7 +57,6 @@ def check_kept(history: History) -> list[str]:
     claims: dict[tuple[str, int, str], list[Claimed]] = {}
     for claim in sorted(history.claimed, key=lambda claim: claim.at_s):
         claims.setdefault((claim.group, claim.generation, claim.leader), []).append(claim)
-    found = []
     for share in history.assigned:
         generation = share.group, share.generation, share.leader
         newest = {c.owner: c for c in claims.get(generation, ()) if c.at_s <= share.at_s}
@@ -69,16 +68,16 @@ def check_kept(history: History) -> list[str]:
                     last = max((g for g in generations if g < claim.generation), default=-1)
                     owners[claim.owner] = last
             own = owners.get(share.owner, -2)
-            found += [
+            yield from (
                 f"{share.group} generation {share.generation}: {tp} was given to {share.process} "
                 f"at {share.at_s:.3f} s, while {other} owned it"
                 for other, last in sorted(owners.items())
                 if other != share.owner and last >= own
-            ]
-    return few("given before it was given up", found)
+            )
 
 
-def check_given_up(history: History) -> list[str]:
+@check("consumed what was given up")
+def check_given_up(history: History) -> Iterator[str]:
     """No one consumes what it was not given, or gave up, in the generation it takes part in.
 
     In a generation in which another member has a partition, a process that has its share of that
@@ -93,20 +92,18 @@ def check_given_up(history: History) -> list[str]:
         shares.setdefault(key, set()).update(share.partitions)
         for tp in share.partitions:
             given.setdefault((share.group, tp), []).append(share)
-    found = []
     for taken in history.taken:
         what = f"{taken.group} {taken.tp}@{taken.offset} was taken by {taken.process} "
         if taken.tp not in shares.get((taken.group, taken.process, taken.generation), ()):
-            found.append(what + f"at {taken.at_s:.3f} s, not its own in {taken.generation}")
+            yield (what + f"at {taken.at_s:.3f} s, not its own in {taken.generation}")
         for share in given.get((taken.group, taken.tp), ()):
             later = share.generation > taken.generation and share.at_s < taken.at_s
             both = (taken.group, taken.process, share.generation) in shares
             if later and both and share.process != taken.process:
-                found.append(
+                yield (
                     what + f"of generation {taken.generation} at {taken.at_s:.3f} s, but is "
                     f"{share.process}'s since {share.at_s:.3f} s, generation {share.generation}"
                 )
-    return few("consumed what was given up", found)
 
 
 def _by_partition(history: History) -> dict[tuple[str, TopicPartition], list[Commit]]:
@@ -116,12 +113,12 @@ def _by_partition(history: History) -> dict[tuple[str, TopicPartition], list[Com
     return found
 
 
-def check_generations(history: History) -> list[str]:
+@check("commit of an old generation")
+def check_generations(history: History) -> Iterator[str]:
     """No commit is accepted of a generation after which another was begun before it was sent."""
     began: dict[str, list[tuple[float, int]]] = {}
     for given in history.assigned:
         began.setdefault(given.group, []).append((given.at_s, given.generation))
-    found = []
     for commit in history.commits:
         if commit.completed_s is None:
             continue
@@ -129,20 +126,19 @@ def check_generations(history: History) -> list[str]:
             (g for at, g in began.get(commit.group, ()) if at < commit.invoked_s), default=-1
         )
         if newest > commit.generation:
-            found.append(
+            yield (
                 f"{commit.group} {commit.tp}: {commit.offset} of generation {commit.generation} "
                 f"was accepted at {commit.completed_s:.3f} s, in generation {newest}"
             )
-    return few("commit of an old generation", found)
 
 
-def check_offsets_stay(history: History) -> list[str]:
+@check("committed offset went back")
+def check_offsets_stay(history: History) -> Iterator[str]:
     """No member receives less than what was acknowledged as committed before it asked.
 
     Every position goes on from a committed one, so offsets only rise; no one resets them here.
     """
     commits = _by_partition(history)
-    found = []
     for fetched in history.fetched:
         done = [
             c
@@ -151,18 +147,17 @@ def check_offsets_stay(history: History) -> list[str]:
         ]
         best = max(done, key=lambda c: c.offset, default=None)
         if best is not None and fetched.offset < best.offset:
-            found.append(
+            yield (
                 f"{fetched.group} {fetched.tp}: {fetched.process} received {fetched.offset} from "
                 f"broker {fetched.broker} at {fetched.invoked_s:.3f} s, but {best.offset} was "
                 f"committed at {best.completed_s:.3f} s in generation {best.generation}"
             )
-    return few("committed offset went back", found)
 
 
-def check_offsets_are_somebodys(history: History) -> list[str]:
+@check("offset that was never committed")
+def check_offsets_are_somebodys(history: History) -> Iterator[str]:
     """Check that what is returned as committed was committed by someone, at least tried."""
     commits = _by_partition(history)
-    found = []
     for fetched in history.fetched:
         tried = {
             c.offset
@@ -170,22 +165,20 @@ def check_offsets_are_somebodys(history: History) -> list[str]:
             if c.completed_s is None or c.invoked_s <= fetched.answered_s
         }
         if fetched.offset >= 0 and fetched.offset not in tried:
-            found.append(
+            yield (
                 f"{fetched.group} {fetched.tp}: {fetched.offset} was never committed, "
                 f"{fetched.process} received it"
             )
-    return few("offset that was never committed", found)
 
 
+@check("never consumed")
 def check_all_consumed(
     history: History, source: Mapping[TopicPartition, Sequence[LogRecord]]
-) -> list[str]:
+) -> Iterator[str]:
     """Every record was given to some member of each reading group."""
-    found = []
     for group, consumed in sorted(history.consumed.items()):
         there = {(tp, r.offset) for tp, records in source.items() for r in records}
         left_out = sorted(there - consumed)
         if left_out:
             tp, offset = left_out[0]
-            found.append(f"{group}: {len(left_out)} records, the first {tp}@{offset}")
-    return few("never consumed", found)
+            yield (f"{group}: {len(left_out)} records, the first {tp}@{offset}")

@@ -37,6 +37,9 @@ class Write:
     def acked(self) -> bool:
         return self.completed_s is not None and self.failed is None
 
+    def acknowledged(self, offset: int, at_s: float) -> None:
+        self.offset, self.completed_s = offset, at_s
+
 
 @dataclass(slots=True)
 class Read:

@@ -11,9 +11,8 @@ and whose end was reported to no client, is not judged, nor one whose disk may h
 """
 
 import asyncio
-import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ottla.model.ids import TopicPartition
@@ -65,6 +64,8 @@ class InSyncRules:
         self._open = 0
         """The history's writes before this one have their responses."""
         self._acked: dict[TopicPartition, int] = {}
+        self.partition_kind = _watched(self)
+        """What a broker makes partitions of, so that this looks at their high watermarks."""
 
     def wrote(self, write: Write) -> None:
         """Hear of a write to ZooKeeper, at its moment."""
@@ -93,24 +94,10 @@ class InSyncRules:
         """ZooKeeper forgot what it had: what it says from now on is compared with nothing."""
         self._states.clear()
 
-    @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        """Look at each move of a leader's high watermark meanwhile."""
-        name = "advance_high_watermark"
-        advance = getattr(Partition, name)
-
-        def looked_at(partition: Partition, offset: int) -> None:
-            if partition.state.is_leader and partition.tp in self._states:
-                self._moves(partition, offset)
-            advance(partition, offset)
-
-        setattr(Partition, name, looked_at)
-        try:
-            yield
-        finally:
-            setattr(Partition, name, advance)
-
-    def _moves(self, partition: Partition, offset: int) -> None:
+    def moves(self, partition: Partition, offset: int) -> None:
+        """Hear that a leader is about to move its high watermark."""
+        if partition.tp not in self._states:
+            return
         tp, broker, epoch = partition.tp, partition.host.broker_id, partition.state.leader_epoch
         process = asyncio.get_running_loop()
         assert isinstance(process, SimLoop)
@@ -156,3 +143,15 @@ class InSyncRules:
         ):
             self._open += 1
         return self._acked.get(tp, 0)
+
+
+def _watched(rules: InSyncRules) -> type[Partition]:
+    class Watched(Partition):
+        """Has each move of a leader's high watermark looked at."""
+
+        def advance_high_watermark(self, offset: int) -> None:
+            if self.is_leader:
+                rules.moves(self, offset)
+            super().advance_high_watermark(offset)
+
+    return Watched

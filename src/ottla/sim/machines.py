@@ -8,6 +8,7 @@ import json
 from collections.abc import Collection
 from typing import Any
 
+from ottla.broker.broker import Broker
 from ottla.model.config import BrokerConfig
 from ottla.model.ids import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from ottla.sim.administrators import set_min_isr
@@ -56,7 +57,7 @@ class Machines:
             self.zookeeper_restored,
             durable=plan.durable_zookeeper,
         )
-        self.processes = BrokerProcesses(simulation, plan, self.zk, self.config)
+        self.processes = BrokerProcesses(simulation, plan, self.zk, self.config, self.prepare)
         self.brokers = self.processes.brokers
         self.firm = [TopicPartition(plan.topic, p) for p in range(plan.partitions)]
         self.tps = self.firm + [TopicPartition(UNCLEAN, p) for p in range(plan.unclean_partitions)]
@@ -102,6 +103,9 @@ class Machines:
 
     def _ended(self, node: Node, why: str) -> None:
         self.processes.ended(node, why)
+
+    def prepare(self, broker: Broker) -> None:
+        """Do something to a broker that is about to start."""
 
     # What is done to them.
 

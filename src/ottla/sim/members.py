@@ -1,45 +1,28 @@
-"""Simulated members of consumer groups: join, sync, heartbeat, read, commit, leave.
+"""Simulated members of consumer groups: `client`'s, noting what is judged, and who reads as one.
 
-Invariants: the classic protocol over `client`, nothing of a broker's inside; offsets are
-fetched stable (KIP-447), as Java's consumer always does; what was read is noted before it is
-committed, and only what was read is. Members are eager (range); with `cooperative` set they follow
-KIP-429, and `CooperativeReader` reads.
+Invariants: nothing of a broker's inside is asked; offsets are fetched stable (KIP-447), as Java's
+consumer always does; what was read is noted before it is committed, and only what was read is. The
+coordinator is asked with endless patience: what must not wait for ever is judged at the end of a
+run. Members are eager (range); those of a `CooperativeReader` follow KIP-429.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from ottla.client.assignors import COOPERATIVE, RANGE
 from ottla.client.client import Client
-from ottla.client.coordinators import GROUP
-from ottla.client.group_consumer import (
-    ASSIGNOR,
-    LEAVE_VERSION,
-    PROTOCOL_TYPE,
-    REJOIN,
-    assign_range,
-)
+from ottla.client.coordinators import MOVED, Coordinator, code_of_all
+from ottla.client.group_member import REJOIN, GroupMember
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.model.protocol import READ_COMMITTED, READ_UNCOMMITTED
-from ottla.sim.clients import REQUEST_TIMEOUT_S, batches_of, fetch
-from ottla.sim.cooperative import Claim, assign_cooperative
-from ottla.sim.coordinated import Coordinator
+from ottla.sim.clients import REQUEST_TIMEOUT_S, fetch, visible_records
 from ottla.sim.history import Assigned, Claimed, Commit, Fetched, History, Taken
-from ottla.wire.codec import decode_versioned, encode_versioned
-from ottla.wire.messages.groups import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-    HeartbeatRequest,
-    JoinGroupRequest,
-    LeaveGroupRequest,
-    OffsetCommitRequest,
-    OffsetFetchRequest,
-    SyncGroupRequest,
-)
-from ottla.wire.records import Record, iter_records
+from ottla.wire.records import Record
 
 SESSION_MS = 6_000
 REBALANCE_MS = 6_000
@@ -47,40 +30,23 @@ HEARTBEAT_S = 1.0
 STABLE_VERSION = 7
 """OffsetFetch of one group that can ask for stable offsets."""
 COMMIT_BYTES = 8_192
-COOPERATIVE = "cooperative-sticky"
-AGAIN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.REQUEST_TIMED_OUT})
+AGAIN = MOVED | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.REQUEST_TIMED_OUT}
 """After these a commit is sent once more."""
 TOOK_PART = frozenset({ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS})
 """What a SyncGroup is answered only if the coordinator knows its sender in that generation."""
+SHORT_WAIT_S = 0.1
 
 
-def code_of(response: Any) -> tuple[int]:
-    return (int(response.error_code),)
+async def ask_patiently(coordinator: Coordinator, request: Any, code_of: Any, **how: Any) -> Any:
+    """Return a coordinator's response, however long no broker can be reached at all."""
+    while True:
+        with contextlib.suppress(OttlaError):
+            return await coordinator.ask(request, code_of, **how)
+        coordinator.broker = None
+        await asyncio.sleep(SHORT_WAIT_S)
 
 
-def partition_codes(response: Any) -> list[int]:
-    return [int(p.error_code) for t in response.topics for p in t.partitions]
-
-
-def _fetched_codes(response: Any) -> list[int]:
-    return [int(response.error_code), *partition_codes(response)]
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for tp in partitions:
-        found.setdefault(tp.topic, []).append(tp.partition)
-    return found
-
-
-class Seat(NamedTuple):
-    """A place in a generation. It stays what it was when the coordinator has put us out."""
-
-    generation: int
-    member_id: str
-
-
-class Member:
+class Member(GroupMember):
     """One member. `due` says that it has to join (again) before it may commit anything."""
 
     def __init__(
@@ -92,19 +58,26 @@ class Member:
         history: History,
         name: str,
         instance_id: str | None = None,
+        *,
+        cooperative: bool = False,
     ) -> None:
+        topics = {tp.topic for tp in tps}
+        super().__init__(
+            client,
+            group,
+            list(topics),
+            session_ms=SESSION_MS,
+            rebalance_ms=REBALANCE_MS,
+            grace_s=REQUEST_TIMEOUT_S,
+            patience_s=math.inf,
+            assignor=COOPERATIVE if cooperative else RANGE,
+            instance_id=instance_id,
+        )
         self.world = world
         self.client = client
-        self.group = group
-        self.tps = tps
         self.history = history
         self.name = name
-        self.instance_id = instance_id
-        self.member_id = ""
-        self.generation = -1
-        self.seat = Seat(-1, "")
-        self.partitions: tuple[TopicPartition, ...] = ()
-        self.cooperative = False
+        self.cooperative = cooperative
         self.added: tuple[TopicPartition, ...] = ()
         self.revoked: tuple[TopicPartition, ...] = ()
         """What the last assignment gave us and took from us; what was lost before is not in it."""
@@ -114,10 +87,10 @@ class Member:
         self.due = True
         self.fenced = False
         """Another process has taken our instance id: nothing may be asked any more."""
-        self._coordinator = Coordinator(world, client, group, GROUP)
+        self._counts = {topic: sum(tp.topic == topic for tp in tps) for topic in topics}
 
-    async def ask(self, request: Any, codes_of: Any = code_of, **how: Any) -> Any:
-        return await self._coordinator.ask(request, codes_of, **how)
+    async def ask(self, request: Any, code_of: Any = code_of_all, **how: Any) -> Any:
+        return await ask_patiently(self.coordinator, request, code_of, **how)
 
     # --- generations ------------------------------------------------------------------------------
 
@@ -133,138 +106,39 @@ class Member:
                 await asyncio.sleep(1.0)
 
     async def _try_join(self) -> ErrorCode:
-        protocol = JoinGroupRequest.JoinGroupRequestProtocol(
-            name=COOPERATIVE if self.cooperative else ASSIGNOR, metadata=self._subscription()
-        )
-        patience_s = REBALANCE_MS / 1000 + REQUEST_TIMEOUT_S
-        request = JoinGroupRequest(
-            group_id=self.group,
-            session_timeout_ms=SESSION_MS,
-            rebalance_timeout_ms=REBALANCE_MS,
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocols=[protocol],
-        )
-        said, asked_s = self.partitions, asyncio.get_running_loop().time()
-        joined = await self.ask(request, timeout_s=patience_s)
-        if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            self.member_id = joined.member_id
+        said, asked_s = self.partitions, _now()
+        joined = await self.send_join()
         if joined.error_code:
             return ErrorCode(joined.error_code)
-        self.away = self.away or joined.generation_id != self.generation + 1
-        self.member_id, self.generation = joined.member_id, joined.generation_id
-        shares = []
-        if joined.leader == self.member_id and not joined.skip_assignment:
-            shares = self._share_out(joined.members)
-        sync = SyncGroupRequest(
-            group_id=self.group,
-            generation_id=self.generation,
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocol_name=joined.protocol_name,
-            assignments=shares,
-        )
-        synced = await self.ask(sync, timeout_s=patience_s)
+        self.away = self.away or self.missed
+        took = self.generation, self.instance_id or self.member_id
+        synced = await self.send_sync(joined, self._counts)
         code = ErrorCode(synced.error_code)
         if self.cooperative and code in TOOK_PART:
-            owner = self.instance_id or sync.member_id
-            took_part = self.group, sync.generation_id, owner, self.name
-            self.history.claimed.append(Claimed(*took_part, said, joined.leader, asked_s))
+            self.history.claimed.append(
+                Claimed(self.group, *took, self.name, said, joined.leader, asked_s)
+            )
         if code is ErrorCode.NONE:
-            self._receive(synced.assignment, joined.leader)
+            kept = () if self.away else self.previous
+            self.added = tuple(tp for tp in self.partitions if tp not in kept)
+            self.revoked = tuple(tp for tp in self.previous if tp not in self.partitions)
+            self.history.assigned.append(
+                Assigned(self.group, *took, self.partitions, _now(), self.name, joined.leader)
+            )
         return code
-
-    def _receive(self, assignment: bytes, leader: str) -> None:
-        """Own from now on what this generation gives us."""
-        self.seat = Seat(self.generation, self.member_id)
-        before, self.partitions = self.partitions, ()
-        if assignment:
-            mine = decode_versioned(ConsumerProtocolAssignment, assignment, newer_ok=True)
-            self.partitions = tuple(
-                TopicPartition(t.topic, p) for t in mine.assigned_partitions for p in t.partitions
-            )
-        kept = () if self.away else before
-        self.added = tuple(tp for tp in self.partitions if tp not in kept)
-        self.revoked = tuple(tp for tp in before if tp not in self.partitions)
-        owner = self.instance_id or self.member_id
-        now = asyncio.get_running_loop().time()
-        self.history.assigned.append(
-            Assigned(self.group, self.generation, owner, self.partitions, now, self.name, leader)
-        )
-
-    def _subscription(self) -> bytes:
-        """Say what we subscribe to; a cooperative member also what it owns, and since when."""
-        topics = sorted({tp.topic for tp in self.tps})
-        if not self.cooperative:
-            return encode_versioned(ConsumerProtocolSubscription(topics=topics), 0)
-        one = ConsumerProtocolSubscription.TopicPartition
-        owned = [one(topic=t, partitions=p) for t, p in _by_topic(self.partitions).items()]
-        subscription = ConsumerProtocolSubscription(
-            topics=topics, owned_partitions=owned, generation_id=self.seat.generation
-        )
-        return encode_versioned(subscription, 3)
-
-    def _share_out(self, members: Sequence[Any]) -> list[Any]:
-        shares = self._cooperative_shares(members) if self.cooperative else self._ranges(members)
-        one = ConsumerProtocolAssignment.TopicPartition
-        return [
-            SyncGroupRequest.SyncGroupRequestAssignment(
-                member_id=member,
-                assignment=encode_versioned(
-                    ConsumerProtocolAssignment(
-                        assigned_partitions=[one(topic=t, partitions=p) for t, p in own.items()]
-                    ),
-                    0,
-                ),
-            )
-            for member, own in shares.items()
-        ]
-
-    def _cooperative_shares(self, members: Sequence[Any]) -> dict[str, dict[str, list[int]]]:
-        claims = {}
-        for m in members:
-            said = decode_versioned(ConsumerProtocolSubscription, m.metadata, newer_ok=True)
-            owned = [
-                TopicPartition(t.topic, p) for t in said.owned_partitions for p in t.partitions
-            ]
-            claims[m.member_id] = Claim(said.generation_id, frozenset(owned))
-        given = assign_cooperative(self.tps, claims)
-        return {member: _by_topic(partitions) for member, partitions in given.items()}
-
-    def _ranges(self, members: Sequence[Any]) -> dict[str, dict[str, list[int]]]:
-        subscriptions: dict[str, Iterable[str]] = {
-            m.member_id: decode_versioned(
-                ConsumerProtocolSubscription, m.metadata, newer_ok=True
-            ).topics
-            for m in members
-        }
-        counts: dict[str, int] = {}
-        for tp in self.tps:
-            counts[tp.topic] = counts.get(tp.topic, 0) + 1
-        return assign_range(counts, subscriptions)
 
     def _heed(self, code: ErrorCode) -> bool:
         """Rejoin as far as the coordinator requires it; False if it asked for something else."""
         if code is ErrorCode.FENCED_INSTANCE_ID:
-            self.fenced = self.due = True
-            self._lose()
-            return True
-        if code not in REJOIN:
+            self.fenced = True
+        elif code not in REJOIN:
             return False
-        if code is ErrorCode.UNKNOWN_MEMBER_ID:
-            self.member_id = ""
-        if code is not ErrorCode.REBALANCE_IN_PROGRESS:
-            self.generation = -1
-            self._lose()
+        elif code is not ErrorCode.REBALANCE_IN_PROGRESS:
+            self.forget(code)
+        if code is not ErrorCode.REBALANCE_IN_PROGRESS and self.cooperative:
+            self.partitions = ()  # our place is gone; eager members own nothing while they join
         self.due = True
         return True
-
-    def _lose(self) -> None:
-        """Own nothing any more, as our place is gone; eager members own nothing while they join."""
-        if self.cooperative:
-            self.partitions = ()
 
     def _complain(self, what: str, code: ErrorCode) -> None:
         self.history.complaints.append(f"{self.name} {what} got {code.name}")
@@ -275,25 +149,16 @@ class Member:
             await asyncio.sleep(HEARTBEAT_S)
             if self.due:
                 continue
-            generation, member_id = self.generation, self.member_id
-            request = HeartbeatRequest(
-                group_id=self.group,
-                generation_id=generation,
-                member_id=member_id,
-                group_instance_id=self.instance_id,
-            )
-            response = await self.ask(request)
-            if response.error_code and (generation, member_id) == (self.generation, self.member_id):
-                code = ErrorCode(response.error_code)
-                if not self._heed(code):
-                    self._complain("heartbeat", code)
+            place = self.generation, self.member_id
+            code = ErrorCode(await self.send_heartbeat())
+            current = place == (self.generation, self.member_id)
+            if code and current and not self._heed(code):
+                self._complain("heartbeat", code)
 
     async def leave(self) -> None:
         """Leave the group; a static member does not, so that it finds its place again."""
-        if self.member_id and self.instance_id is None:
-            request = LeaveGroupRequest(group_id=self.group, member_id=self.member_id)
-            with contextlib.suppress(OttlaError):
-                await self.ask(request, version=LEAVE_VERSION)
+        if self.instance_id is None:
+            await self.send_leave()
 
     # --- offsets ----------------------------------------------------------------------------------
 
@@ -304,66 +169,37 @@ class Member:
         wanted = self.partitions if partitions is None else partitions
         if not wanted:
             return {}
-        r = OffsetFetchRequest
-        request = r(
-            group_id=self.group,
-            topics=[
-                r.OffsetFetchRequestTopic(name=t, partition_indexes=p)
-                for t, p in _by_topic(wanted).items()
-            ],
-            require_stable=True,
-        )
-        patient = frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT})
-        began = asyncio.get_running_loop().time()
-        response = await self.ask(request, _fetched_codes, version=STABLE_VERSION, again=patient)
-        ended = asyncio.get_running_loop().time()
+        began = _now()
+        response = await self.fetch_committed(wanted, STABLE_VERSION, stable=True)
         found = {}
         for topic in response.topics:
             for p in topic.partitions:
                 tp = TopicPartition(topic.name, p.partition_index)
                 if p.error_code:
                     self._complain(f"offset of {tp}", ErrorCode(p.error_code))
-                found[tp] = p.committed_offset
-                broker = -1 if self._coordinator.broker is None else self._coordinator.broker
+                found[tp] = max(0, p.committed_offset)
+                broker = -1 if self.coordinator.broker is None else self.coordinator.broker
                 self.history.fetched.append(
-                    Fetched(self.group, tp, p.committed_offset, began, ended, self.name, broker)
+                    Fetched(self.group, tp, p.committed_offset, began, _now(), self.name, broker)
                 )
-        return {tp: max(0, offset) for tp, offset in found.items()}
+        return found
 
     async def commit(self, offsets: dict[TopicPartition, int]) -> bool:
         """Commit positions, also while others rejoin; False if our generation is over."""
         if not offsets or self.generation < 0:
             return not offsets
-        r = OffsetCommitRequest
-        by_topic: dict[str, list[Any]] = {}
-        for tp, offset in offsets.items():
-            by_topic.setdefault(tp.topic, []).append(
-                r.OffsetCommitRequestPartition(
-                    partition_index=tp.partition, committed_offset=offset, committed_metadata=""
-                )
-            )
-        request = r(
-            group_id=self.group,
-            generation_id_or_member_epoch=self.generation,
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
-            topics=[r.OffsetCommitRequestTopic(name=t, partitions=p) for t, p in by_topic.items()],
-        )
         tried = self.note_commits(offsets, self.generation)
-        response = await self.ask(request, partition_codes, again=AGAIN)
-        codes = {ErrorCode(code) for code in partition_codes(response)}
-        if codes == {ErrorCode.NONE}:
+        code = ErrorCode(await self.send_commit(offsets, again=AGAIN))
+        if code is ErrorCode.NONE:
             for commit in tried:
-                commit.completed_s = asyncio.get_running_loop().time()
-            return True
-        for code in codes - {ErrorCode.NONE}:
-            if not self._heed(code):
-                self._complain("commit", code)
-        return False
+                commit.completed_s = _now()
+        elif not self._heed(code):
+            self._complain("commit", code)
+        return code is ErrorCode.NONE
 
     def note_commits(self, offsets: Mapping[TopicPartition, int], generation: int) -> list[Commit]:
         """Write down that offsets are about to be committed."""
-        now = asyncio.get_running_loop().time()
+        now = _now()
         tried = [Commit(self.group, tp, offset, generation, now) for tp, offset in offsets.items()]
         self.history.commits += tried
         return tried
@@ -374,37 +210,31 @@ class Member:
         self, tp: TopicPartition, offset: int, *, committed_only: bool, max_bytes: int
     ) -> tuple[list[Record], int]:
         """Return the next records of a partition that are for us, and where to go on."""
-        try:
-            leader = await self.client.leader(tp.topic, tp.partition)
-            isolation = READ_COMMITTED if committed_only else READ_UNCOMMITTED
+        isolation = READ_COMMITTED if committed_only else READ_UNCOMMITTED
+        with contextlib.suppress(OttlaError):
+            leader = await self.client.leader(*tp)
             data = await fetch(
-                self.world,
-                self.client,
-                tp,
-                offset,
-                leader,
-                isolation_level=isolation,
-                max_wait_ms=50,
-                max_bytes=max_bytes,
+                self.client, tp, offset, leader, isolation, max_wait_ms=50, max_bytes=max_bytes
             )
-            if data is None or data.error_code:
-                await self.client.metadata([tp.topic])
-                return [], offset
-        except OttlaError:
-            with contextlib.suppress(OttlaError):
-                await self.client.metadata([tp.topic])
-            return [], offset
-        records, position = [], offset
-        for place, header, visible in batches_of(data, isolation):
-            if visible:
-                batch = iter_records(data.records or b"", place)
-                records += [r for r in batch if r.offset >= offset]
-            position = max(position, header.next_offset)
-        return records, position
+            if not data.error_code:
+                records, position = [], offset
+                for _, header, visible in visible_records(data):
+                    records += [r for r in visible if r.offset >= offset]
+                    position = max(position, header.next_offset)
+                return records, position
+        with contextlib.suppress(OttlaError):
+            await self.client.metadata([tp.topic])
+        return [], offset
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 class GroupReader:
     """A process that reads as a member and commits now and then."""
+
+    cooperative = False
 
     def __init__(
         self,
@@ -419,10 +249,22 @@ class GroupReader:
         self.client = Client(world, bootstrap, name, timeout_s=REQUEST_TIMEOUT_S)
         self.world = world
         self.name = name
-        self.member = Member(world, self.client, group, tps, history, name, instance_id)
+        self.member = Member(
+            world,
+            self.client,
+            group,
+            tps,
+            history,
+            name,
+            instance_id,
+            cooperative=self.cooperative,
+        )
+        self._settled = instance_id is None
         self.stopping = False
         self._history = history
         self._consumed = history.consumed.setdefault(group, set())
+        self._positions: dict[TopicPartition, int] = {}
+        self._sent: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
         """Read until `stopping`, or until another process has our place."""
@@ -440,37 +282,50 @@ class GroupReader:
         await member.join()
         if member.fenced:
             return
-        positions = await member.committed()
-        sent = dict(positions)
+        self._positions = await member.committed()
+        self._sent = dict(self._positions)
+        await self._read_on()
+        await self._commit(self._mine())
+
+    async def _read_on(self) -> None:
+        """Read, and commit now and then, until the member has to join again."""
         pause_s = self.world.random.uniform(0.5, 2.0)
-        while not self.stopping and not member.due:
-            until = asyncio.get_running_loop().time() + pause_s
-            while asyncio.get_running_loop().time() < until and not member.due:
-                for tp in member.partitions:
-                    records, positions[tp] = await member.poll(
-                        tp, positions[tp], committed_only=False, max_bytes=COMMIT_BYTES
-                    )
-                    self._consume(tp, records)
-                await asyncio.sleep(0.1)
-            await self._commit(positions, sent)
-        await self._commit(positions, sent)
+        while not self.stopping and not self.member.due:
+            until_s = _now() + pause_s
+            while _now() < until_s and not self.member.due:
+                await self._read()
+            await self._commit(self._mine())
+
+    def _mine(self) -> dict[TopicPartition, int]:
+        return {tp: at for tp, at in self._positions.items() if tp in self.member.partitions}
+
+    async def _read(self) -> None:
+        """Read once of each partition that is ours at this moment."""
+        member = self.member
+        for tp, offset in self._mine().items():
+            records, reached = await member.poll(
+                tp, offset, committed_only=False, max_bytes=COMMIT_BYTES
+            )
+            # The group may have moved it on while the response was on its way.
+            if tp in member.partitions:
+                self._positions[tp] = reached
+                self._consume(tp, records)
+        await asyncio.sleep(0.1)
 
     def _consume(self, tp: TopicPartition, records: Sequence[Record]) -> None:
         """Give records to the application: note them."""
         if not records:
             return
         self._consumed.update((tp, r.offset) for r in records)
-        seat, now = self.member.seat, asyncio.get_running_loop().time()
+        seat, now = self.member.seat, _now()
         self._history.taken.append(
             Taken(self.member.group, self.name, seat.generation, tp, records[0].offset, now)
         )
 
-    async def _commit(
-        self, positions: dict[TopicPartition, int], sent: dict[TopicPartition, int]
-    ) -> None:
-        moved = {tp: at for tp, at in positions.items() if sent[tp] != at}
+    async def _commit(self, positions: dict[TopicPartition, int]) -> None:
+        moved = {tp: at for tp, at in positions.items() if self._sent[tp] != at}
         if moved and await self.member.commit(moved):
-            sent.update(moved)
+            self._sent.update(moved)
 
 
 class CooperativeReader(GroupReader):
@@ -482,21 +337,7 @@ class CooperativeReader(GroupReader):
     process of a static member joins twice. Kafka: the cooperative half of `ConsumerCoordinator`.
     """
 
-    def __init__(
-        self,
-        world: World,
-        bootstrap: Sequence[tuple[str, int]],
-        name: str,
-        group: str,
-        tps: Sequence[TopicPartition],
-        history: History,
-        instance_id: str | None,
-    ) -> None:
-        super().__init__(world, bootstrap, name, group, tps, history, instance_id)
-        self.member.cooperative = True
-        self._positions: dict[TopicPartition, int] = {}
-        self._sent: dict[TopicPartition, int] = {}
-        self._settled = instance_id is None
+    cooperative = True
 
     async def _generation(self) -> None:
         member = self.member
@@ -524,13 +365,7 @@ class CooperativeReader(GroupReader):
             # no one's. (Kafka's consumer does not do this: there it stays so until the next one.)
             self._settled = member.due = True
             return
-        pause_s = self.world.random.uniform(0.5, 2.0)
-        loop = asyncio.get_running_loop()
-        while not self.stopping and not member.due:
-            until_s = loop.time() + pause_s
-            while loop.time() < until_s and not member.due:
-                await self._read()
-            await self._commit(self._mine(), self._sent)
+        await self._read_on()
 
     async def _give_up(self) -> None:
         """Commit what moves to others; forget it, and what was lost.
@@ -542,24 +377,8 @@ class CooperativeReader(GroupReader):
         member = self.member
         if not member.away:
             revoked = {tp: self._positions[tp] for tp in member.revoked if tp in self._positions}
-            await self._commit(revoked, self._sent)
+            await self._commit(revoked)
         kept = set(member.partitions) - set(member.added)
         for positions in (self._positions, self._sent):
             for tp in set(positions) - kept:
                 del positions[tp]
-
-    def _mine(self) -> dict[TopicPartition, int]:
-        return {tp: at for tp, at in self._positions.items() if tp in self.member.partitions}
-
-    async def _read(self) -> None:
-        """Read once of each partition that is ours at this moment."""
-        member = self.member
-        for tp, offset in self._mine().items():
-            records, reached = await member.poll(
-                tp, offset, committed_only=False, max_bytes=COMMIT_BYTES
-            )
-            # The group may have moved it on while the response was on its way.
-            if tp in member.partitions:
-                self._positions[tp] = reached
-                self._consume(tp, records)
-        await asyncio.sleep(0.1)

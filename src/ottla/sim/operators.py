@@ -10,23 +10,20 @@ import contextlib
 import json
 from collections.abc import Sequence
 
+from ottla.client import elections
 from ottla.client.client import Client
-from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
-from ottla.model.ids import TopicPartition
+from ottla.client.fetching import fetch
+from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError, UnknownTopicError
+from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import World
-from ottla.sim.clients import REQUEST_TIMEOUT_S, create_topic, produce_request
+from ottla.sim.administrators import reassign
+from ottla.sim.clients import REQUEST_TIMEOUT_S, create_topic, produce
 from ottla.sim.history import History
 from ottla.sim.masks import Operations
-from ottla.wire.messages.records import FetchRequest
-from ottla.wire.messages.topics import (
-    AlterPartitionReassignmentsRequest,
-    DeleteTopicsRequest,
-    ElectLeadersRequest,
-)
+from ottla.wire.messages.topics import DeleteTopicsRequest
 from ottla.wire.records import Record, build_batch, iter_batches, iter_records
 from ottla.zookeeper.session import Session
 
-FETCH_VERSION = 13
 DELETE_VERSION = 5
 """The last version that names topics; the ids of later ones would have to be asked for."""
 WRITE_TRIES = 20
@@ -88,19 +85,23 @@ class Churn:
         """Try to write one record; False if the topic is not there."""
         value = b"g%d-%d" % (self.generation, number)
         batch = build_batch([Record(-1, self.world.clock.wall_ms(), None, value)])
-        request = produce_request(TopicPartition(self.topic, number % 2), batch)
+        tp = TopicPartition(self.topic, number % 2)
         unknown = 0
         for _ in range(WRITE_TRIES):
             code = None
+            try:
+                await self._topic_id()
+                await produce(self.client, tp, batch, refresh=False)
+                code = ErrorCode.NONE
+            except UnknownTopicError:
+                pass  # to this client; only its leader knows
+            except OttlaError as error:
+                code = error.code
             with contextlib.suppress(OttlaError):
                 await self._topic_id()
-                leader = await self.client.leader(self.topic, number % 2)
-                response = await self.client.call(request, leader, version=9)
-                await self._topic_id()
-                code = response.responses[0].partition_responses[0].error_code
-            if code == ErrorCode.NONE:
-                return True
-            unknown = unknown + 1 if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else 0
+                if code is ErrorCode.NONE:
+                    return True
+            unknown = unknown + 1 if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else 0
             if unknown == UNKNOWN_TRIES:
                 return False
             await asyncio.sleep(0.3)
@@ -109,25 +110,18 @@ class Churn:
     async def _read(self, partition: int) -> None:
         """Read by topic id: no record of a former topic of that name is there."""
         topic_id = await self._topic_id()
+        if topic_id == ZERO_UUID:
+            return  # the broker asked does not know the topic
         leader = await self.client.leader(self.topic, partition)
-        request = FetchRequest(
-            max_wait_ms=10,
-            min_bytes=0,
-            topics=[
-                FetchRequest.FetchTopic(
-                    topic_id=topic_id,
-                    partitions=[
-                        FetchRequest.FetchPartition(
-                            partition=partition, fetch_offset=0, partition_max_bytes=65536
-                        )
-                    ],
-                )
-            ],
+        found = await fetch(
+            self.client,
+            leader,
+            {TopicPartition(self.topic, partition): 0},
+            partition_bytes=65536,
+            topic_ids={self.topic: topic_id},
         )
-        response = await self.client.call(request, leader, version=FETCH_VERSION)
-        for topic in response.responses:
-            for data in topic.partitions:
-                self._judge(topic_id, partition, data.records or b"")
+        for _, data in found:
+            self._judge(topic_id, partition, data.records or b"")
 
     def _judge(self, topic_id: bytes, partition: int, records: bytes | memoryview) -> None:
         for position, _ in iter_batches(records, allow_partial=True):
@@ -214,35 +208,17 @@ class Mover:
 
     async def _by_api(self) -> None:
         """Replace a target that is still being moved to, or cancel the move."""
-        await self._alter(
-            [(tp, None if self.rng.random() < 0.2 else target) for tp, target in self._targets()]
+        await reassign(
+            self.client,
+            [(tp, None if self.rng.random() < 0.2 else target) for tp, target in self._targets()],
         )
 
     async def reassign(self, tp: TopicPartition, replicas: list[int] | None) -> None:
         """Move a partition to these brokers, or cancel (None); a refusal is fine."""
         with contextlib.suppress(OttlaError):
-            await self._alter([(tp, replicas)])
-
-    async def _alter(self, wanted: Sequence[tuple[TopicPartition, list[int] | None]]) -> None:
-        topics = [
-            AlterPartitionReassignmentsRequest.ReassignableTopic(
-                name=tp.topic,
-                partitions=[
-                    AlterPartitionReassignmentsRequest.ReassignablePartition(
-                        partition_index=tp.partition, replicas=replicas
-                    )
-                ],
-            )
-            for tp, replicas in wanted
-        ]
-        request = AlterPartitionReassignmentsRequest(timeout_ms=5000, topics=topics)
-        await self.client.call(request, "controller")
+            await reassign(self.client, [(tp, replicas)])
 
     async def _elect(self) -> None:
         """Give leadership back to the first assigned replicas."""
-        topic_partitions = [
-            ElectLeadersRequest.TopicPartitions(topic=tp.topic, partitions=[tp.partition])
-            for tp, _ in self._targets()
-        ]
-        request = ElectLeadersRequest(topic_partitions=topic_partitions, timeout_ms=5000)
-        await self.client.call(request, "controller")
+        chosen = [tp for tp, _ in self._targets()]
+        await elections.elect(self.client, elections.Kind.preferred, chosen, timeout_ms=5000)

@@ -4,7 +4,7 @@ A plan and nothing else decides a run. A field with a help text is an option of
 `python -m ottla.sim`.
 """
 
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from ottla.sim.masks import Mask, mask_of
@@ -107,8 +107,9 @@ class Plan:
     def replayed_by(self) -> str:
         """Return the one command that runs this plan again."""
         parts = [f"python -m ottla.sim --seed {self.seed}"]
+        values = asdict(self)
         for option in OPTIONS:
-            value = getattr(self, option.field)
+            value = values[option.field]
             if value != option.default:
                 parts.append(option.flag)
                 if isinstance(value, tuple):

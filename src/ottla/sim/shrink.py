@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from ottla.sim.plans import OPTIONS, Plan
@@ -163,11 +163,7 @@ class Shrinker:
 
     def _lower(self, name: str, least: int) -> None:
         """Find the least value of one number of the plan."""
-        lower(
-            getattr(self.best, name),
-            least,
-            lambda value: self._try_with(**{name: value}),
-        )
+        lower(asdict(self.best)[name], least, lambda value: self._try_with(**{name: value}))
 
     def _lower_cluster(self) -> None:
         """Take brokers away, and replicas with them where there are more of these; then those."""
@@ -233,12 +229,12 @@ def ddmin(items: Sequence[T], fails: Callable[[list[T]], bool]) -> list[T]:
 
 def differences(before: Plan, after: Plan) -> list[str]:
     """Say what of a plan became what."""
-    found = []
-    for field in fields(Plan):
-        was, is_now = getattr(before, field.name), getattr(after, field.name)
-        if was != is_now:
-            found.append(f"{field.name} {_short(was)} -> {_short(is_now)}")
-    return found
+    now = asdict(after)
+    return [
+        f"{name} {_short(was)} -> {_short(now[name])}"
+        for name, was in asdict(before).items()
+        if was != now[name]
+    ]
 
 
 def _short(value: object) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.model.ids import TopicPartition
-from ottla.sim.checkers import LogRecord, few
+from ottla.sim.checkers import LogRecord, check
 from ottla.sim.history import History, Read
 from ottla.wire.records import COMMIT, iter_batches, iter_records, parse_control_record
 
@@ -110,12 +110,12 @@ def check_transactions(
     ]
 
 
-def check_reasons(history: History) -> list[str]:
+@check("fenced for no reason")
+def check_reasons(history: History) -> Iterator[str]:
     """No producer is fenced during a young transaction unless another process asked for the id.
 
     Whose transaction is as old as its timeout may find that it was aborted.
     """
-    found = []
     for fenced in history.fenced:
         if fenced.began_s is None or fenced.at_s - fenced.began_s >= TIMEOUT_S - SOON_S:
             continue
@@ -128,46 +128,42 @@ def check_reasons(history: History) -> list[str]:
             and i.invoked_s <= fenced.at_s
             for i in history.inits
         ):
-            found.append(
+            yield (
                 f"{fenced.process} at {fenced.at_s:.3f} s, in a transaction of "
                 f"{fenced.at_s - fenced.began_s:.1f} s, and no other producer used its id"
             )
-    return few("fenced for no reason", found)
 
 
+@check("not exactly once")
 def check_exactly_once(
     source: Mapping[TopicPartition, Sequence[LogRecord]],
     logged: LoggedTransactions,
     *,
     complete: bool,
-) -> list[str]:
+) -> Iterator[str]:
     """Every record of the source has one committed copy, by count, by digest and by itself."""
     copies: dict[tuple[TopicPartition, int], list[bytes]] = {}
-    found = []
     for tp in sorted(logged):
         for offset, value in committed_values(logged[tp]):
             match = COPY.fullmatch(value)
             if match is None:
-                found.append(f"{tp}@{offset} holds {value!r}, which is no copy")
+                yield (f"{tp}@{offset} holds {value!r}, which is no copy")
                 continue
             origin = TopicPartition(match["topic"].decode(), int(match["partition"]))
             copies.setdefault((origin, int(match["offset"])), []).append(match["value"])
     originals = {(tp, r.offset): r.value for tp, records in source.items() for r in records}
     for (tp, offset), values in sorted(copies.items()):
         if len(values) > 1:
-            found.append(f"{tp}@{offset} was copied {len(values)} times")
+            yield (f"{tp}@{offset} was copied {len(values)} times")
         if originals.get((tp, offset)) != values[0]:
-            found.append(
-                f"{tp}@{offset} is {originals.get((tp, offset))!r}, its copy {values[0]!r}"
-            )
+            yield (f"{tp}@{offset} is {originals.get((tp, offset))!r}, its copy {values[0]!r}")
     if complete:
-        found += [f"{tp}@{o} was never copied" for tp, o in sorted(originals.keys() - copies)]
+        yield from (f"{tp}@{o} was never copied" for tp, o in sorted(originals.keys() - copies))
         count = sum(map(len, copies.values()))
         if count != len(originals):
-            found.append(f"{len(originals)} records, {count} copies")
+            yield (f"{len(originals)} records, {count} copies")
         elif _digest(originals.values()) != _digest(v for some in copies.values() for v in some):
-            found.append("the digests of the records and of their copies differ")
-    return few("not exactly once", found)
+            yield ("the digests of the records and of their copies differ")
 
 
 def _digest(values: Iterable[bytes]) -> str:
@@ -181,33 +177,32 @@ def _committed_by_value(logged: LoggedTransactions) -> dict[bytes, bool | None]:
     return {value: f.committed for some in logged.values() for f in some for _, value in f.values}
 
 
-def check_all_or_nothing(history: History, logged: LoggedTransactions) -> list[str]:
+@check("committed in part")
+def check_all_or_nothing(history: History, logged: LoggedTransactions) -> Iterator[str]:
     """Check that a transaction's records are all committed, in all partitions, or none is."""
     known = _committed_by_value(logged)
-    found = []
     for t in history.transactions:
         states = {known.get(value, False) for value in t.values}
         if True in states and len(states) > 1:
             missing = sum(not known.get(value) for value in t.values)
-            found.append(f"{t.process}.{t.number}: {missing} of {len(t.values)} records are not")
-    return few("committed in part", found)
+            yield (f"{t.process}.{t.number}: {missing} of {len(t.values)} records are not")
 
 
-def check_outcomes(history: History, logged: LoggedTransactions) -> list[str]:
+@check("wrong outcome")
+def check_outcomes(history: History, logged: LoggedTransactions) -> Iterator[str]:
     """Check that the end that a producer was given of its transaction is real, and requested."""
     known = _committed_by_value(logged)
-    found = []
     for t in history.transactions:
         committed = any(known.get(value) for value in t.values)
         if t.outcome is not None and t.values and committed is not t.outcome:
             word = "committed" if t.outcome else "aborted"
-            found.append(f"{t.process}.{t.number} received {word} at {t.ended_s} s; it is not so")
+            yield (f"{t.process}.{t.number} received {word} at {t.ended_s} s; it is not so")
         elif committed and not t.commit:
-            found.append(f"{t.process}.{t.number} is committed without a request")
-    return few("wrong outcome", found)
+            yield (f"{t.process}.{t.number} is committed without a request")
 
 
-def check_committed_reads(history: History, logged: LoggedTransactions) -> list[str]:
+@check("read_committed")
+def check_committed_reads(history: History, logged: LoggedTransactions) -> Iterator[str]:
     """Check that a read_committed reader gets committed records only, and all up to where it is.
 
     None comes before its producer has asked for the commit.
@@ -215,54 +210,51 @@ def check_committed_reads(history: History, logged: LoggedTransactions) -> list[
     asked = {value: t.end_invoked_s for t in history.transactions if t.commit for value in t.values}
     committed = {tp: dict(committed_values(some)) for tp, some in logged.items()}
     readers: dict[tuple[str, TopicPartition], list[int]] = {}
-    found = []
     for read in history.reads:
         if read.process not in history.committed_readers:
             continue
         readers.setdefault((read.process, read.tp), []).append(read.offset)
         if read.offset not in committed.get(read.tp, {}):
-            found.append(f"{_described(read)}, which is not committed")
+            yield (f"{_described(read)}, which is not committed")
             continue
         asked_s = asked.get(read.value)
         if asked_s is None or asked_s > read.at_s:
-            found.append(f"{_described(read)}, before anybody asked for the commit ({asked_s})")
+            yield (f"{_described(read)}, before anybody asked for the commit ({asked_s})")
     for (process, tp), offsets in sorted(readers.items()):
         due = sorted(o for o in committed[tp] if o <= offsets[-1])
         left_out = sorted(set(due) - set(offsets))
         if left_out:
-            found.append(f"{process} was not given {tp}@{left_out[:5]}, which are committed")
-    return few("read_committed", found)
+            yield (f"{process} was not given {tp}@{left_out[:5]}, which are committed")
 
 
 def _described(read: Read) -> str:
     return f"{read.process} got {read.tp}@{read.offset} {read.value!r} at {read.at_s:.3f} s"
 
 
-def check_last_stable_offsets(history: History, logged: LoggedTransactions) -> list[str]:
+@check("last stable offset")
+def check_last_stable_offsets(history: History, logged: LoggedTransactions) -> Iterator[str]:
     """Below a last stable offset every transaction has its marker, and that was replicated."""
-    found = []
     for tp in sorted(history.stables):
         by_first_offset = sorted(logged.get(tp, ()), key=lambda one: one.first)
         for stable in history.stables[tp]:
             if stable.last_stable_offset > stable.high_watermark:
-                found.append(f"{tp} {stable} is above the high watermark")
+                yield (f"{tp} {stable} is above the high watermark")
             for one in by_first_offset:
                 if one.first >= stable.last_stable_offset:
                     break
                 if one.marker < 0 or one.marker >= stable.high_watermark:
-                    found.append(
+                    yield (
                         f"{tp} {stable} passes producer {one.producer_id}'s transaction from "
                         f"{one.first} on, which ends at {one.marker}"
                     )
-    return few("last stable offset", found)
 
 
-def check_fencing(history: History) -> list[str]:
+@check("fencing")
+def check_fencing(history: History) -> Iterator[str]:
     """Whoever has taken a transactional id over: no one from before commits any more.
 
     And no two of its producers are the same to the brokers.
     """
-    found = []
     by_id: dict[str, list[tuple[float, str, int, int]]] = {}
     for init in history.inits:
         if init.completed_s is not None:
@@ -272,7 +264,7 @@ def check_fencing(history: History) -> list[str]:
         rows.sort()
         pairs = [row[2:] for row in rows]
         if len(set(pairs)) != len(pairs):
-            found.append(f"{name}: the same producer id and epoch were given twice: {rows}")
+            yield (f"{name}: the same producer id and epoch were given twice: {rows}")
     for t in history.transactions:
         if not t.outcome or t.end_invoked_s is None:
             continue
@@ -289,21 +281,16 @@ def check_fencing(history: History) -> list[str]:
                 continue
             completed_s, process = init.completed_s, init.process
             if completed_s is not None and own < init.invoked_s and completed_s < t.end_invoked_s:
-                found.append(
+                yield (
                     f"{t.process}.{t.number} committed at {t.ended_s} s, but {process} has had "
                     f"{t.transactional_id} since {completed_s:.3f} s"
                 )
-    return few("fencing", found)
 
 
-def check_all_ended(logged: LoggedTransactions) -> list[str]:
+@check("transaction without an end")
+def check_all_ended(logged: LoggedTransactions) -> Iterator[str]:
     """No transaction hangs: each has a marker in each of its partitions."""
-    return few(
-        "transaction without an end",
-        [
-            f"{tp}@{one.first} of producer {one.producer_id}"
-            for tp in sorted(logged)
-            for one in logged[tp]
-            if one.committed is None
-        ],
-    )
+    for tp in sorted(logged):
+        for one in logged[tp]:
+            if one.committed is None:
+                yield f"{tp}@{one.first} of producer {one.producer_id}"

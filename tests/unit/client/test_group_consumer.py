@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.client import group_consumer
-from ottla.client.group_consumer import GroupConsumer, assign_range
+from ottla.client.assignors import assign_range
+from ottla.client.group_consumer import GroupConsumer
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from support.fake_client import FakeClient
@@ -49,7 +50,8 @@ def test_a_position_that_could_not_be_committed_at_the_end_is_said(silent, monke
     if silent:
         client.call = lambda *_, **__: asyncio.sleep(60)
     member = GroupConsumer(client, "g", ["t"], None, from_beginning=True)
-    member._generation, member._member, member._coordinator.broker = 1, "m", 1
+    member._member.generation, member._member.member_id = 1, "m"
+    member._member.coordinator.broker = 1
     reader = SimpleNamespace(positions={TopicPartition("t", 0): 5})
     asyncio.run(member._end(reader))
     why = "no response within 0 s" if silent else "the coordinator is gone"

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.client.assignors import Claim, assign_cooperative
 from ottla.model.ids import TopicPartition
-from ottla.sim.cooperative import Claim, assign_cooperative
 
 TPS = [TopicPartition(topic, p) for topic in "ab" for p in range(4)]
 CLAIMS = st.dictionaries(

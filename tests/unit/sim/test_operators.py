@@ -13,7 +13,8 @@ from ottla.wire.messages.records import ProduceResponse
 class Answers:
     """A client whose produce requests are answered with the codes given, then with the last."""
 
-    def __init__(self, *codes):
+    def __init__(self, world, *codes):
+        self.world = world
         self.codes = list(codes)
         self.produced = 0
 
@@ -21,10 +22,10 @@ class Answers:
         topic = MetadataResponse.MetadataResponseTopic(name=topics[0], topic_id=bytes(16))
         return MetadataResponse(topics=[topic])
 
-    async def leader(self, topic, partition):
+    async def leader(self, topic, partition, refresh):
         return 1
 
-    async def call(self, request, target, version):
+    async def call(self, request, target, version, timeout_s):
         self.produced += 1
         code = self.codes.pop(0) if len(self.codes) > 1 else self.codes[0]
         partition = ProduceResponse.PartitionProduceResponse(index=0, error_code=code)
@@ -38,7 +39,7 @@ def written(*codes):
 
     async def main(simulation, node):
         churn = Churn(node.world, [("b0", 1)], "churn", History())
-        churn.client = client = Answers(*codes)
+        churn.client = client = Answers(node.world, *codes)
         there = await churn._write_some()
         return there, client.produced, asyncio.get_running_loop().time()
 

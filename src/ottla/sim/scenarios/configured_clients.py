@@ -10,17 +10,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from ottla.client.client import Client
-from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
+from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
-from ottla.model.protocol import UNKNOWN_OFFSET
-from ottla.sim.clients import PERHAPS, Consumer, Producer, fetch, produce_request
+from ottla.sim.clients import Consumer, Producer, may_try_again, produce
 from ottla.sim.history import History, Write
 from ottla.sim.scenarios.scenario import ProducerSettings
+from ottla.wire.messages.records import FetchResponse
 from ottla.wire.records import build_batch
-
-PRODUCE_VERSION = 9
-ANY_RETRIABLE = RETRIABLE | PERHAPS
 
 
 class ConfiguredProducer(Producer):
@@ -84,48 +81,34 @@ class ConfiguredProducer(Producer):
         settings, loop = self._settings, asyncio.get_running_loop()
         give_up_s = loop.time() + settings.delivery_timeout_s
         for attempt in range(settings.retries + 1):
-            code, offset = await self._send(write, batch, refresh=attempt > 0)
-            if code == ErrorCode.NONE:
-                write.offset, write.completed_s = offset, loop.time()
+            try:
+                offset = await produce(
+                    self.client,
+                    write.tp,
+                    batch,
+                    refresh=attempt > 0,
+                    acks=settings.acks,
+                    timeout_s=settings.request_timeout_s,
+                    grace_s=0.0,
+                )
+            except OttlaError as error:
+                if not may_try_again(error):
+                    break
+            else:
+                write.acknowledged(offset, loop.time())
                 self._acknowledged()
                 return True
-            if code is not None and code not in ANY_RETRIABLE:
-                break
             await asyncio.sleep(max(0.01, settings.retry_backoff_s))
             if loop.time() >= give_up_s:
                 break
         write.abandoned = True
         return False
 
-    async def _send(
-        self, write: Write, batch: bytes, *, refresh: bool
-    ) -> tuple[ErrorCode | None, int]:
-        """Send once; return the error code and the offset, None where no response came."""
-        tp, acks = write.tp, self._settings.acks
-        timeout_ms = round(self._settings.request_timeout_s * 1000)
-        request = produce_request(tp, batch, acks=acks, timeout_ms=timeout_ms)
-        try:
-            leader = await self.client.leader(tp.topic, tp.partition, refresh=refresh)
-            if acks == 0:
-                peer, _ = await self.client.peer(leader)
-                peer.send_without_response(request, PRODUCE_VERSION)
-                return ErrorCode.NONE, UNKNOWN_OFFSET
-            response = await self.client.call(request, leader, version=PRODUCE_VERSION)
-        except OttlaError:
-            return None, UNKNOWN_OFFSET
-        found = response.responses[0].partition_responses[0]
-        return ErrorCode(found.error_code), found.base_offset
-
 
 class ConfiguredConsumer(Consumer):
     """Reads every partition; where its offset is beyond the log's end, it goes on from there."""
 
-    async def _fetch(self, tp: TopicPartition, leader: int) -> bool:
-        data = await fetch(self.world, self.client, tp, self.offsets[tp], leader)
-        if data is not None and data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self.offsets[tp] = max(0, data.high_watermark)
-            return True
-        if data is None or data.error_code:
-            return True
-        self._take(tp, data)
-        return False
+    def _out_of_range(
+        self, tp: TopicPartition, data: FetchResponse.PartitionData, _leader: int
+    ) -> None:
+        self.offsets[tp] = max(0, data.high_watermark)

@@ -17,7 +17,7 @@ from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.sim.checkers import LogRecord
 from ottla.sim.clients import create_topic
-from ottla.sim.cluster import Cluster, under_way
+from ottla.sim.cluster import Cluster, ended
 from ottla.sim.loop import SimLoop
 from ottla.sim.masks import mask_of
 from ottla.sim.plans import Plan
@@ -237,9 +237,4 @@ class ScenarioCluster(Cluster):
 def run(scenario: Scenario, job: Job) -> Run:
     """Run one job of a scenario in a simulation of its own."""
     with garbage_kept():
-        return _run(scenario, job)
-
-
-def _run(scenario: Scenario, job: Job) -> Run:
-    with under_way(ScenarioCluster(scenario, job)) as cluster:
-        return cluster.of()
+        return ended(ScenarioCluster(scenario, job), ScenarioCluster.of)
