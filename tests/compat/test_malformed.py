@@ -18,7 +18,7 @@ from kazoo.exceptions import NoNodeError
 
 from support.cluster import OttlaCluster
 
-pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(300)]
 
 TAMPERED = {
     "/brokers/topics/bad": b"{not json",
@@ -113,12 +113,12 @@ def write(cluster, topic, count=50):
     errors = []
     producer = Producer(
         {"bootstrap.servers": cluster.bootstrap, "acks": "all", "log_level": 2,
-         "message.timeout.ms": 30_000}
+         "message.timeout.ms": 60_000}
     )  # fmt: skip
     for n in range(count):
         producer.produce(topic, b"%d" % n, partition=n % 2,
                          on_delivery=lambda error, _: errors.append(error))  # fmt: skip
-    producer.flush(40)
+    producer.flush(70)
     return errors.count(None)
 
 
