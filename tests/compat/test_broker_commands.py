@@ -17,16 +17,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.wire.messages.cluster import MetadataRequest
 from support.cluster import free_row
+from support.command_line import ottla
 from support.kafka39 import Kafka39Cluster
 from support.seen import Znodes, ask
 from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(300)]
-
-
-def ottla(*arguments, timeout=120):
-    command = [sys.executable, "-m", "ottla", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
 
 
 def ok(*arguments):

@@ -7,8 +7,6 @@ ZooKeeper; here each gets one kind, all at once, with real processes on a real Z
 import contextlib
 import json
 import re
-import subprocess
-import sys
 import time
 
 import pytest
@@ -16,6 +14,7 @@ from confluent_kafka import Producer
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from support import command_line
 from support.cluster import OttlaCluster
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(300)]
@@ -80,13 +79,7 @@ def zookeeper(cluster):
 
 
 def ottla(cluster, *arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "ottla", *arguments, "--bootstrap-server", cluster.bootstrap],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return command_line.call(cluster, *arguments)
 
 
 def until(what, condition, timeout_s=40):
