@@ -35,7 +35,7 @@ def cluster(request, tmp_path_factory):
         yield request.getfixturevalue("coordinator")
         return
     request.getfixturevalue("kafka_tools")
-    with Kafka39Cluster(tmp_path_factory.mktemp("kafka"), brokers=1) as found:
+    with Kafka39Cluster(tmp_path_factory.mktemp("kafka"), zookeeper_server="own") as found:
         yield found
 
 
