@@ -13,7 +13,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from support.browser import agree, chromium, why_not
-from support.console_process import run, served, up
+from support.command_line import ottla
+from support.console_process import served, up
 
 DOCS = Path(__file__).parent
 PICTURES = {
@@ -34,7 +35,7 @@ def main() -> int:
     try:
         with up(folder / "data") as cluster, served("--dir", cluster.path) as console:
             where = ["--dir", cluster.path]
-            run("topics", "create", "flights", "--assignment", "0:1:2,1:2:0,2:0:1", *where)
+            ottla("topics", "create", "flights", "--assignment", "0:1:2,1:2:0,2:0:1", *where)
             with chromium(WIDTH, 800) as browser:
                 browser.get(console.link)
                 time.sleep(1)
@@ -42,7 +43,7 @@ def main() -> int:
                 browser.find_element("css selector", "form[action='/chaos/probe'] button").click()
                 agree(browser)
                 time.sleep(8)
-                run("broker", "kill", "0", *where)
+                ottla("broker", "kill", "0", *where)
                 time.sleep(8)
                 for name, (page, height) in PICTURES.items():
                     size = {"width": WIDTH, "height": height, "deviceScaleFactor": 1}

@@ -15,21 +15,11 @@ import pytest
 from ottla.local.cluster_dir import ClusterDir
 from ottla.local.processes import alive, send_signal, wait_gone
 from support.cluster import free_row
+from support.command_line import ottla
 from support.secret_scan import our_processes
 from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
-
-
-def ottla(*arguments, stdin="", timeout_s=90):
-    return subprocess.run(
-        [sys.executable, "-m", "ottla", *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        check=False,
-    )
 
 
 def ok(*arguments, stdin=""):

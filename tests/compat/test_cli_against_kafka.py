@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
 
 @pytest.fixture(scope="module")
 def kafka(kafka_tools, tmp_path_factory):
-    with Kafka39Cluster(tmp_path_factory.mktemp("kafka"), brokers=1) as cluster:
+    with Kafka39Cluster(tmp_path_factory.mktemp("kafka"), zookeeper_server="own") as cluster:
         yield cluster
 
 

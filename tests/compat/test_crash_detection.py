@@ -3,8 +3,6 @@
 import contextlib
 import os
 import socket
-import subprocess
-import sys
 import time
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from ottla.wire.messages.cluster import MetadataRequest
 from ottla.wire.messages.groups import FindCoordinatorRequest, OffsetFetchRequest
 from ottla.wire.messages.transactions import DescribeTransactionsRequest
+from support import command_line
 from support.waiting import until, waited_s
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(240)]
@@ -144,10 +143,7 @@ def test_f44_a_killed_controller_is_followed_within_a_second(cluster, znodes):
     reason = f"(process of broker {victim}: connection refused at {address})"
 
     def told():
-        return subprocess.run(
-            [sys.executable, "-m", "ottla", *why],
-            capture_output=True, text=True, timeout=60, check=False,
-        ).stdout  # fmt: skip
+        return command_line.ottla(*why).stdout
 
     # A journal has a decision a moment after it is carried out.
     until(lambda: reason in told(), 30, told)
@@ -277,10 +273,7 @@ def test_f44_another_program_on_the_port_hides_the_death(cluster, znodes):
 
 
 def test_f44_the_journals_agree_with_the_rules(cluster, znodes):
-    done = subprocess.run(
-        [sys.executable, "-m", "ottla", "history", "replay", str(cluster.folder), "--diff"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = command_line.ottla("history", "replay", cluster.folder, "--diff")
     assert (done.returncode, done.stdout) == (0, ""), done.stdout
     assert "no difference" in done.stderr
 

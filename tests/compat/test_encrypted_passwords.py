@@ -28,7 +28,7 @@ from kazoo.client import KazooClient
 from ottla.zookeeper.embedded import start_own_zookeeper
 from support import kafka_tools
 from support.certificates import Authority
-from support.sasl_clusters import ottla
+from support.command_line import ottla
 from support.secret_scan import Secrets, all_leaks
 from support.secured import HOST, SecuredCluster, SecuredKafka
 from support.waiting import until

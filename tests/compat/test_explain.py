@@ -2,25 +2,18 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 
 from ottla.model.journal_schema import JOURNAL_NAME
+from support import command_line
 from support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(240)]
 
 
 def ottla(*words):
-    done = subprocess.run(
-        [sys.executable, "-m", "ottla", *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = command_line.ottla(*words)
     return done.returncode, done.stdout, done.stderr
 
 

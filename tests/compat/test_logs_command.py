@@ -5,13 +5,13 @@ import json
 import random
 import re
 import subprocess
-import sys
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from ottla.wire.records import Record, build_batch
+from support import command_line
 from support.clients import admin_client, create_topics, fresh, named
 from support.cluster import OttlaCluster
 from support.kafka39 import Kafka39Cluster
@@ -33,13 +33,10 @@ DUMPED = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 
 
 def ottla(*arguments, code=0):
-    done = subprocess.run(
-        [sys.executable, "-m", "ottla", "dump-log", *map(str, arguments)],
-        capture_output=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == code, done.stderr.decode()
-    assert b"Traceback" not in done.stderr
-    return done.stdout.decode() if code == 0 else done.stderr.decode()
+    done = command_line.ottla("dump-log", *arguments)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout if code == 0 else done.stderr
 
 
 def kafkas(kafka_tools, *arguments):

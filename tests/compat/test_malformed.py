@@ -7,8 +7,6 @@ ZooKeeper; here each gets one kind, all at once, with real processes on a real Z
 import contextlib
 import json
 import re
-import subprocess
-import sys
 import time
 
 import pytest
@@ -16,9 +14,10 @@ from confluent_kafka import Producer
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from support import command_line
 from support.cluster import OttlaCluster
 
-pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(300)]
 
 TAMPERED = {
     "/brokers/topics/bad": b"{not json",
@@ -80,13 +79,7 @@ def zookeeper(cluster):
 
 
 def ottla(cluster, *arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "ottla", *arguments, "--bootstrap-server", cluster.bootstrap],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return command_line.call(cluster, *arguments)
 
 
 def until(what, condition, timeout_s=40):
@@ -113,12 +106,12 @@ def write(cluster, topic, count=50):
     errors = []
     producer = Producer(
         {"bootstrap.servers": cluster.bootstrap, "acks": "all", "log_level": 2,
-         "message.timeout.ms": 30_000}
+         "message.timeout.ms": 60_000}
     )  # fmt: skip
     for n in range(count):
         producer.produce(topic, b"%d" % n, partition=n % 2,
                          on_delivery=lambda error, _: errors.append(error))  # fmt: skip
-    producer.flush(40)
+    producer.flush(70)
     return errors.count(None)
 
 

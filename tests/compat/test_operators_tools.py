@@ -11,6 +11,7 @@ import time
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from support import command_line
 from support.clients import admin_client, fresh, named
 from support.kafka39 import Kafka39Cluster
 from support.schemas import SCHEMAS, problems
@@ -31,10 +32,7 @@ def cluster(request, tmp_path_factory):
 
 def call(cluster, *arguments, stdin="", address=True):
     where = ["--bootstrap-server", cluster.bootstrap] if address else []
-    return subprocess.run(
-        [sys.executable, "-m", "ottla", *map(str, arguments), *where],
-        input=stdin, capture_output=True, text=True, timeout=90, check=False,
-    )  # fmt: skip
+    return command_line.ottla(*arguments, *where, stdin=stdin)
 
 
 def ok(cluster, *arguments, code=0, **more):

@@ -3,12 +3,12 @@
 import json
 import os
 import subprocess
-import sys
 
 import pytest
 
 from ottla.zookeeper.embedded import start_zookeeper
 from ottla.zookeeper.jars import find_jars, find_java
+from support import command_line
 from support.cluster import free_ports, free_row
 from support.own_zookeeper import OwnZooKeeper, kazoo, whole_tree
 
@@ -16,14 +16,7 @@ pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(180)]
 
 
 def run(*arguments, stdin: str = "", code: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "ottla", *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
+    done = command_line.ottla(*arguments, stdin=stdin)
     assert done.returncode == code, (arguments, done.stdout, done.stderr)
     return done.stdout + done.stderr
 

@@ -1,12 +1,11 @@
 """Each command's JSON against its schema, on Ottla and on Kafka 3.9; tabs say the same."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from support import command_line
 from support.clients import fresh, named
 from support.cluster import free_row
 from support.guarded import ACCESS
@@ -23,10 +22,7 @@ LOCAL = {"up", "down", "why", "history timeline", "history replay", "dump-log", 
 
 
 def run(*arguments, code=0, stdin=""):
-    done = subprocess.run(
-        [sys.executable, "-m", "ottla", *map(str, arguments)],
-        input=stdin, capture_output=True, text=True, timeout=90, check=False,
-    )  # fmt: skip
+    done = command_line.ottla(*arguments, stdin=stdin)
     assert done.returncode == code, (arguments, done.stderr)
     return done.stdout
 

@@ -6,12 +6,12 @@ a lost connection.
 
 import json
 import subprocess
-import sys
 from collections import Counter
 
 import pytest
 
 from ottla.zookeeper.embedded import start_zookeeper
+from support import command_line
 from support.clients import Load, admin_client, create_topic, read_to_end
 from support.cluster import free_row
 from support.own_zookeeper import OwnZooKeeper, kazoo
@@ -121,14 +121,7 @@ def ottla(folder, *arguments, stdin: str = "", code: int = 0) -> str:
 
 
 def run(folder, *arguments, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "ottla", *map(str, arguments), "--dir", str(folder)],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
+    return command_line.ottla(*arguments, "--dir", folder, stdin=stdin)
 
 
 def test_up_goes_from_our_server_to_a_real_one_and_back(tmp_path):

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from ottla.admin.operations.record_json import to_line
 from ottla.model.ids import TopicPartition as Partition
 from ottla.wire.records import Record
+from support import command_line
 from support.clients import admin_client, create_topics, fresh, named
 from support.kafka39 import Kafka39Cluster
 
@@ -34,16 +35,13 @@ def cluster(request, tmp_path_factory):
         yield request.getfixturevalue("coordinator")
         return
     request.getfixturevalue("kafka_tools")
-    with Kafka39Cluster(tmp_path_factory.mktemp("kafka"), brokers=1) as found:
+    with Kafka39Cluster(tmp_path_factory.mktemp("kafka"), zookeeper_server="own") as found:
         yield found
 
 
-def run(cluster, *arguments, stdin=b"", code=0, timeout_s=180, **more):
-    command = [sys.executable, "-m", "ottla", *map(str, arguments)]
-    done = subprocess.run(
-        [*command, "--bootstrap-server", cluster.bootstrap],
-        input=stdin, capture_output=True, timeout=timeout_s, check=False, **more,
-    )  # fmt: skip
+def run(cluster, *arguments, stdin=b"", code=0):
+    at = ("--bootstrap-server", cluster.bootstrap)
+    done = command_line.ottla(*arguments, *at, stdin=stdin, text=False, timeout_s=180)
     assert done.returncode == code, done.stderr.decode()
     assert b"Traceback" not in done.stderr
     return done

@@ -16,7 +16,7 @@ import time
 import pytest
 
 from ottla.model.throttle_settings import RATES
-from support import kafka_tools
+from support import command_line, kafka_tools
 from support.cluster import OttlaCluster
 from support.kafka39 import Kafka39Cluster
 from support.reassigning import ShortLeases
@@ -48,10 +48,7 @@ def words(cluster, *arguments):
 
 
 def call(cluster, *arguments, stdin=""):
-    return subprocess.run(
-        words(cluster, *arguments),
-        input=stdin, capture_output=True, text=True, timeout=90, check=False,
-    )  # fmt: skip
+    return command_line.call(cluster, *arguments, stdin=stdin)
 
 
 def ok(cluster, *arguments, **options):
@@ -185,10 +182,7 @@ def test_prints_what_kafkas_tool_prints(cluster, tmp_path):
 
 
 def call_at(at, *arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "ottla", *arguments, *at],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    return command_line.ottla(*arguments, *at)
 
 
 def test_plans_for_a_file_of_topics_all_of_them_and_a_broker(cluster, tmp_path):

@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonTokenProvider
 
 from support.cluster import FEW, free_ports, start_test_zookeeper
+from support.command_line import ottla
 from support.sasl_clusters import (
     BROKER,
     BROKER_PASSWORD,
@@ -27,7 +28,6 @@ from support.sasl_clusters import (
     USERS,
     Issuer,
     SaslOttla,
-    ottla,
     sasl_settings,
 )
 from support.secret_scan import Secrets, all_leaks

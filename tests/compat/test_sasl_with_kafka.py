@@ -8,6 +8,7 @@ import pytest
 from ottla.zookeeper.embedded import start_zookeeper
 from support import kafka_tools
 from support.cluster import free_ports
+from support.command_line import ottla
 from support.kafka_tools import CONFIGS, CONSOLE_CONSUMER, CONSOLE_PRODUCER, TOPICS
 from support.sasl_clusters import (
     BROKER,
@@ -16,7 +17,6 @@ from support.sasl_clusters import (
     SaslKafka,
     SaslOttla,
     java_client,
-    ottla,
     sasl_settings,
 )
 from support.waiting import until

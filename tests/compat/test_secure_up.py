@@ -3,8 +3,6 @@
 import asyncio
 import runpy
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,7 +18,7 @@ from kafka import KafkaConsumer
 
 from ottla.local import secure
 from ottla.local.cluster_dir import ClusterDir
-from support import kafka_tools
+from support import command_line, kafka_tools
 from support.cluster import free_row
 from support.secret_scan import content, files_below
 from support.waiting import until
@@ -32,10 +30,7 @@ WITH_PASSWORDS = {"clients", "passwords.json", "zookeeper.jaas"}
 
 
 def ottla(*arguments, stdin="", code=0):
-    done = subprocess.run(
-        [sys.executable, "-m", "ottla", *map(str, arguments)],
-        input=stdin, capture_output=True, text=True, timeout=90, check=False,
-    )  # fmt: skip
+    done = command_line.ottla(*arguments, stdin=stdin)
     assert done.returncode == code, (arguments, done.stdout, done.stderr)
     assert "Traceback" not in done.stderr
     return done.stdout + done.stderr

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -13,6 +11,7 @@ from confluent_kafka import Producer
 
 from ottla.local.cluster_dir import ClusterDir
 from ottla.local.processes import alive
+from support import command_line
 from support.cluster import free_row
 from support.waiting import until
 
@@ -29,10 +28,7 @@ LATE_MS = 15_000
 
 
 def ottla(*words):
-    done = subprocess.run(
-        [sys.executable, "-m", "ottla", *map(str, words)],
-        capture_output=True, text=True, timeout=90, check=False,
-    )  # fmt: skip
+    done = command_line.ottla(*words)
     assert done.returncode == 0, done
     return done.stdout
 

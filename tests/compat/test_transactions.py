@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from support import command_line
 from support.clients import create_topic, end_offsets, fresh, named, read_ended, read_to_end
 from support.waiting import until
 
@@ -204,13 +205,7 @@ def test_aiokafka_in_a_transaction(three, name):
 
 def ottla(*arguments):
     """Run the command line; return (exit code, standard output, standard error)."""
-    done = subprocess.run(
-        [sys.executable, "-m", "ottla", "txn", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = command_line.ottla("txn", *arguments)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -24,7 +24,8 @@ from support.browser import (
     why_not,
     width,
 )
-from support.console_process import run, served, up
+from support.command_line import ottla
+from support.console_process import served, up
 
 pytestmark = [
     pytest.mark.alone,
@@ -50,7 +51,7 @@ def folder(tmp_path_factory):
     with up(tmp_path_factory.mktemp("browser") / "data") as found:
         bootstrap = found.bootstrap()
         larger = ("--config", "max.message.bytes=2000000", "--dir", found.path)
-        assert run("topics", "create", "hostile", *larger).returncode == 0
+        assert ottla("topics", "create", "hostile", *larger).returncode == 0
         producer = Producer(
             {"bootstrap.servers": bootstrap, "allow.auto.create.topics": True,
              "message.max.bytes": 2_000_000}
@@ -159,7 +160,7 @@ def test_a_kill_is_seen_within_a_second_without_a_reload(console, browser, folde
     assert took < 1.0, took
     until(lambda: "broker 2 is gone" in browser.find_element("id", "events").text, 10)
     assert browser.execute_script("return window.loaded") == 1
-    assert run("broker", "start", "2", "--dir", folder.path).returncode == 0
+    assert ottla("broker", "start", "2", "--dir", folder.path).returncode == 0
     until(lambda: "down" not in browser.find_element("id", "brokers").text, 20)
     assert complaints(browser) == []
 

@@ -317,7 +317,7 @@ def test_moves_are_live_with_bytes_and_eta_and_are_cancelled(secured, http):
             wanted = expected(on_disk)
             return wanted != none and wanted in newest(parts, "moves")
 
-        until(as_on_disk, 20, lambda: newest(parts, "moves"))
+        until(as_on_disk, 60, lambda: newest(parts, "moves"))
         cancel = newest(parts, "cancel")
         assert f'name="form_token" value="{form_token(http)}"' in cancel, "its button works"
         assert "Moving 2 partitions" in get(http, "/reassign")

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.java, pytest.mark.processes]
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory):
     """One broker with records, a transaction and a group."""
-    with Kafka39Cluster(tmp_path_factory.mktemp("kafka"), 1) as found:
+    with Kafka39Cluster(tmp_path_factory.mktemp("kafka"), zookeeper_server="own") as found:
         producer = Producer({"bootstrap.servers": found.bootstrap, "transactional.id": "copier"})
         producer.init_transactions(60)
         producer.begin_transaction()

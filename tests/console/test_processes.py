@@ -19,8 +19,9 @@ from ottla.local import faults
 from ottla.local.cluster_dir import ClusterDir
 from ottla.local.processes import alive, paused, send_signal
 from support.cluster import free_row
+from support.command_line import ottla
 from support.console import of_preview
-from support.console_process import run, served, up
+from support.console_process import served, up
 from support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
@@ -140,7 +141,7 @@ def test_a_cut_cuts_and_heals(folder):
         controller = states.controller()  # ISRs change through it: it is cut from no one
         leader, follower = (b for b in (0, 1, 2) if b != controller)
         replicas = f"{leader}:{controller}:{follower}"
-        created = run("topics", "create", "cut", "--assignment", replicas, "--dir", folder.path)
+        created = ottla("topics", "create", "cut", "--assignment", replicas, "--dir", folder.path)
         assert created.returncode == 0, created.stderr
         until(lambda: states.of("cut") == (leader, [0, 1, 2]), 40, "all in sync")
         console.change("/chaos/probe", topic="cut")
@@ -192,7 +193,7 @@ def test_a_supervisor_that_is_killed_amid_a_cut_leaves_nothing_that_down_does_no
         supervisor.communicate(timeout=20)
     processes = folder.existing().processes()
     assert len(processes) == 3
-    ended = run("down", "--dir", path)
+    ended = ottla("down", "--dir", path)
     assert (ended.returncode, ended.stderr) == (0, "3 processes stopped\n"), "none by force"
     assert not [p for p in processes if alive(p)]
     assert not [file for file in path.rglob("*") if file.is_socket()]
@@ -216,12 +217,12 @@ def test_a_cut_that_cannot_be_meant(folder):
 def test_a_cut_by_commands(folder):
     at = ("--dir", folder.path)
     for broker, whom, words in (("1", "x", "there are all, brokers"), ("9", "all", "broker 9")):
-        refused = run("broker", "cut", broker, "--from", whom, *at)
+        refused = ottla("broker", "cut", broker, "--from", whom, *at)
         assert (refused.returncode, refused.stdout) == (1, "")
         assert words in refused.stderr
         assert len(refused.stderr.splitlines()) == 1
     assert faults.in_force(folder) == {}
-    done = run("broker", "cut", "1", "--from", "2", "--output", "json", *at)
+    done = ottla("broker", "cut", "1", "--from", "2", "--output", "json", *at)
     assert json.loads(done.stdout) == [{"broker": 1, "result": "cut"}], done.stderr
     assert done.stderr == (
         "broker 1 is cut from broker 2\n"
@@ -232,7 +233,7 @@ def test_a_cut_by_commands(folder):
         1: "broker 2",
         2: "broker 1",
     }
-    done = run("broker", "heal", *at)
+    done = ottla("broker", "heal", *at)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert done.stderr == "healed: nothing is cut any more at 3 brokers\n"
     assert faults.in_force(folder) == {}
@@ -290,12 +291,12 @@ def test_what_stands_in_the_way_is_one_line(tmp_path):
         assert "cannot reach 127.0.0.1:9" in console.get("/")
         assert "cannot reach 127.0.0.1:9" in console.get("/groups", 502)
         port = console.address.rpartition(":")[2]
-        taken = run("console", "-b", "127.0.0.1:9", "--port", port)
+        taken = ottla("console", "-b", "127.0.0.1:9", "--port", port)
         assert taken.returncode == 1
         assert taken.stderr.count("\n") == 1
         assert "cannot listen on" in taken.stderr
         code, said = console.end(signal.SIGTERM)
         assert code in (0, 130)
         assert "Traceback" not in said
-    wrong = run("console", "--host", "nowhere", "-b", "127.0.0.1:9")
+    wrong = ottla("console", "--host", "nowhere", "-b", "127.0.0.1:9")
     assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)

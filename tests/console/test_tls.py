@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives.serialization import (
 from ottla.console.server import server_context
 from ottla.local.certificates import CertificateFolder
 from ottla.model.errors import ConfigError
-from support.console_process import run, served
+from support.command_line import ottla
+from support.console_process import served
 
 
 @pytest.fixture(scope="module")
@@ -234,12 +235,12 @@ def plain_http_and_other_bytes(console, port):
 @pytest.mark.processes
 def test_both_options_or_none_and_what_is_said_of_other_addresses(pki):
     for words in (("--tls-certificate", pki.certificate), ("--tls-key", pki.key)):
-        done = run("console", "-b", "127.0.0.1:9", *words)
+        done = ottla("console", "-b", "127.0.0.1:9", *words)
         assert (done.returncode, done.stdout) == (2, "")
         assert "--tls-certificate and --tls-key: give both, or none" in done.stderr
         assert done.stderr.count("\n") == 1
     words = ("--tls-certificate", pki.certificate, "--tls-key", pki.encrypted)
-    done = run("console", "-b", "127.0.0.1:9", *words)
+    done = ottla("console", "-b", "127.0.0.1:9", *words)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert "the key is encrypted" in done.stderr
     with served("-b", "127.0.0.1:9", "--host", "0.0.0.0") as console:

@@ -8,7 +8,8 @@ import pytest
 
 from oracle import sasl_scripts
 from support import kafka_tools
-from support.sasl_clusters import USERS, SaslKafka, SaslOttla, ottla, sasl_settings
+from support.command_line import ottla
+from support.sasl_clusters import USERS, SaslKafka, SaslOttla, sasl_settings
 
 pytestmark = [
     pytest.mark.java,

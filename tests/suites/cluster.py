@@ -23,6 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.certificates import Authority  # tests are no package
 from support.cluster import OttlaCluster, free_ports
+from support.command_line import ottla
 from support.kafka39 import Kafka39Cluster
 from support.sasl_clusters import (
     BROKER,
@@ -30,7 +31,6 @@ from support.sasl_clusters import (
     SaslKafka,
     SaslOttla,
     WithSasl,
-    ottla,
     plain_jaas,
     sasl_settings,
 )

@@ -13,16 +13,10 @@ from urllib.parse import urlencode
 from ottla.local.cluster_dir import ClusterDir
 from ottla.local.processes import alive
 from support.cluster import free_row
+from support.command_line import ottla
 from support.console import of_preview
 
 LINK = re.compile(r"(https?)://([\w.]+:\d+)(/login\?token=\S+)")
-
-
-def run(*words):
-    return subprocess.run(
-        [sys.executable, "-m", "ottla", *map(str, words)],
-        capture_output=True, text=True, timeout=90, check=False,
-    )  # fmt: skip
 
 
 @contextmanager
@@ -30,7 +24,7 @@ def up(path, brokers=3, *more):
     """Start a cluster in a folder, and end it."""
     for _ in range(5):
         base = free_row(brokers + 1)  # and ZooKeeper's
-        done = run("up", "-n", brokers, "--dir", path, "--port-base", base, *more)
+        done = ottla("up", "-n", brokers, "--dir", path, "--port-base", base, *more)
         if done.returncode == 0 or "in use" not in done.stderr:
             break
     try:
@@ -38,7 +32,7 @@ def up(path, brokers=3, *more):
         yield ClusterDir(path)
     finally:
         processes = ClusterDir(path).existing().processes() if path.exists() else []
-        run("down", "--dir", path)
+        ottla("down", "--dir", path)
         assert not [p for p in processes if alive(p)], "down left processes behind"
 
 

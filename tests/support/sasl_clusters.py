@@ -6,8 +6,6 @@ which brokers use among each other.
 
 import base64
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -125,11 +123,3 @@ class Issuer:
 
 def encoded(text: bytes) -> str:
     return base64.b64encode(text).decode()
-
-
-def ottla(*arguments: str, stdin: str = "", timeout: float = 60) -> subprocess.CompletedProcess:
-    """Run our command line."""
-    return subprocess.run(
-        [sys.executable, "-m", "ottla", *arguments],
-        input=stdin, capture_output=True, text=True, timeout=timeout, check=False,
-    )  # fmt: skip

@@ -3,7 +3,8 @@
 import json
 
 from support.cluster import OttlaCluster, free_ports
-from support.sasl_clusters import BROKER, PLAIN, SCRAM, USERS, ottla
+from support.command_line import ottla
+from support.sasl_clusters import BROKER, PLAIN, SCRAM, USERS
 from support.secret_scan import Secrets, all_leaks
 from support.waiting import until
 

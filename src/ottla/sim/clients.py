@@ -18,11 +18,10 @@ from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer, World
 from ottla.model.protocol import ACKS_ALL, READ_COMMITTED, READ_UNCOMMITTED, UNKNOWN_OFFSET
 from ottla.sim.history import History, Read, Stable, Write
-from ottla.wire.aborted import Aborted
 from ottla.wire.batch_header import BatchHeader
 from ottla.wire.messages.records import FetchResponse
 from ottla.wire.messages.transactions import InitProducerIdRequest
-from ottla.wire.records import Record, build_batch, crc_ok, iter_batches, iter_records
+from ottla.wire.records import Aborted, Record, build_batch, crc_ok, iter_batches, iter_records
 
 REQUEST_TIMEOUT_S = 5.0
 PRODUCE_TIMEOUT_S = 3.0

@@ -150,7 +150,7 @@ def _watched(rules: InSyncRules) -> type[Partition]:
         """Has each move of a leader's high watermark looked at."""
 
         def advance_high_watermark(self, offset: int) -> None:
-            if self.is_leader:
+            if self.state.is_leader:
                 rules.moves(self, offset)
             super().advance_high_watermark(offset)
 

@@ -111,7 +111,7 @@ class CopyProducer(TransactionalProducer):
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    async def end(self, *, commit: bool) -> None:
+    async def finish(self, *, commit: bool) -> None:
         """Commit or abort; returns once the coordinator has decided so."""
         present = self.present
         assert present is not None
@@ -248,7 +248,7 @@ class Copier:
                 if not self.hurried:
                     await asyncio.sleep(self.world.random.expovariate(1.0 / PAUSE_S))
             elif self.producer.present is not None:
-                await self.producer.end(commit=False)
+                await self.producer.finish(commit=False)
                 if self.producer.gave_up and not self.hurried:
                     await asyncio.sleep(REST_S)
 
@@ -293,7 +293,7 @@ class Copier:
             await producer.send_offsets(reached, self.member, seat)
             if change_of_mind < ABORT_SHARE:
                 return False
-            await producer.end(commit=True)
+            await producer.finish(commit=True)
         except AbortableError:
             return False
         for commit in tried:
@@ -310,6 +310,6 @@ class Copier:
             await self.producer.send_all({tp: transaction.values})
         except AbortableError:
             self.left_open = False
-            await self.producer.end(commit=False)
+            await self.producer.finish(commit=False)
             return
         await asyncio.Event().wait()

@@ -109,4 +109,4 @@ def test_many_filters_over_many_acls_let_others_run():
         assert work.result() == [set()] * len(filters)
         return longest
 
-    assert min(asyncio.run(main()) for _ in range(3)) < LONGEST_TURN_S
+    assert any(asyncio.run(main()) < LONGEST_TURN_S for _ in range(3))

@@ -6,11 +6,9 @@ from ottla.broker.requests.routes import ROUTES
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.wire.codec import APIS, decode_response, encode_response, request_class
 
-CASES = [
-    (key, version)
-    for key in ROUTES
-    for version in range(APIS[key].min_version, APIS[key].max_version + 1)
-]
+
+def versions(key):
+    return range(APIS[key].min_version, APIS[key].max_version + 1)
 
 
 class BrokenError(OttlaError):
@@ -42,12 +40,13 @@ def codes(struct):
     return found
 
 
-@pytest.mark.parametrize(("key", "version"), CASES)
-def test_every_api_has_an_error_response(key, version):
-    request = fill(request_class(key)(), version)
-    response = ROUTES[key].error_response(request, version, BrokenError("no disk"))
-    raw = b"".join(encode_response(response, version))
-    decoded = decode_response(key, version, raw)
-    if (key, version) in {(35, 0), (35, 1), (35, 2)}:
-        return  # had no field for it; the JVM's response names no folders either
-    assert ErrorCode.KAFKA_STORAGE_ERROR in codes(decoded)
+@pytest.mark.parametrize("key", ROUTES)
+def test_every_api_has_an_error_response(key):
+    for version in versions(key):
+        request = fill(request_class(key)(), version)
+        response = ROUTES[key].error_response(request, version, BrokenError("no disk"))
+        raw = b"".join(encode_response(response, version))
+        decoded = decode_response(key, version, raw)
+        if (key, version) in {(35, 0), (35, 1), (35, 2)}:
+            continue  # had no field for it; the JVM's response names no folders either
+        assert ErrorCode.KAFKA_STORAGE_ERROR in codes(decoded), version

@@ -94,14 +94,12 @@ def test_a_bad_software_name_is_refused(name):
     assert call(make(), message, 3).error_code == ErrorCode.INVALID_REQUEST
 
 
-@pytest.mark.parametrize("key", [*range(90), -1, 32767])
 @pytest.mark.parametrize("version", [-1, 1000, 32767])
-def test_whatever_else_is_unknown_is_closed(key, version):
-    if key == 18:
-        return
-    raw = struct.pack(">hhi", key, version, 1) + b"\xff\xff"
-    with pytest.raises(CloseConnection):
-        make().dispatch(CONN, memoryview(raw))
+def test_whatever_else_is_unknown_is_closed(version):
+    for key in {*range(90), -1, 32767} - {18}:
+        raw = struct.pack(">hhi", key, version, 1) + b"\xff\xff"
+        with pytest.raises(CloseConnection):
+            make().dispatch(CONN, memoryview(raw))
 
 
 def test_a_key_that_is_not_registered_is_closed():

@@ -316,6 +316,5 @@ def test_no_answer_keeps_the_loop_busy(case):
             assert len(getattr(response, field)) == count
         return longest
 
-    longest = min(asyncio.run(main()) for _ in range(2))
-    assert longest < LONGEST_TURN_S
+    assert any(asyncio.run(main()) < LONGEST_TURN_S for _ in range(3))
     assert responses.MOST_RESPONSE_BYTES <= 64 << 20

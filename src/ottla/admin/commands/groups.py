@@ -135,7 +135,7 @@ def lag(
     watch: Annotated[bool, Option("--watch", help="Go on, with rates, as `groups watch`")] = False,
 ) -> None:
     if watch:
-        watch(target, names, every)
+        watch_groups(target, names, every)
         return
     from ottla.admin.session import of_each
     from ottla.client import groups
@@ -366,7 +366,7 @@ def reset_offsets(
         say("nothing was changed: add --execute")
 
 
-def watch(
+def watch_groups(
     target: Target,
     names: Annotated[list[str] | None, Argument(metavar="[GROUP]...", complete="group")] = None,
     every: Annotated[bool, Option("--all", help="All consumer groups")] = False,
