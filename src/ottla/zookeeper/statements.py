@@ -3,8 +3,8 @@
 Invariants: `/ottla/brokers/ID` is written in the multi that registers the broker, so that its mzxid
 is the broker epoch; a statement with another mzxid says nothing of the present registration. JVM
 brokers do not look below `/ottla`, and have none. A broker that removes a registration writes its
-reason here, in the same multi. The life that registered last stays named when the registration is gone.
-Kafka has no counterpart (adr/0007, adr/0018, adr/0025).
+reason here, in the same multi. The life that registered last stays named when the registration is
+gone. Kafka has no counterpart (adr/0007, adr/0018, adr/0025).
 """
 
 from typing import Annotated, NamedTuple
