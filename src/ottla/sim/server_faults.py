@@ -25,7 +25,7 @@ LATE = {
 """What must be harmless however late it arrives."""
 LATE_END = {26: "EndTxn"}
 """What the producer sent again: refused, as its connection is an older one
-(`producer_connections`)."""
+(`broker/connections.py`)."""
 LATE_MARKERS = {27: "WriteTxnMarkers"}
 """What the transaction protocol before KIP-890 part 2 cannot tell from the same request for the
 producer's next transaction, in Kafka 3.9 neither. Not drawn (`faults.NOT_DRAWN`)."""
