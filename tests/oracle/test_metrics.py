@@ -190,7 +190,7 @@ def translated(mbeans):
 
 
 def is_of_other_rules(parsed, sample):
-    """Return whether a name is one of those that `bean_names` adds to the exporter's."""
+    """Return whether a name is one of those that `exposition` adds to the exporter's."""
     by_kind = not parsed.name and "_quota_" not in sample.family
     return by_kind or ("Percent" in parsed.name and sample.family.endswith("_percent"))
 

@@ -328,7 +328,7 @@ def _follows(partition: Any, _update: Any, log: Any) -> Callable[[Any], str]:
     def after(new_epoch: bool) -> str:
         how = "" if new_epoch else " (epoch as before)"
         end, mark = log.log_end_offset, log.high_watermark
-        who = f"{partition.leader} epoch={partition.leader_epoch}"
+        who = f"{partition.state.leader} epoch={partition.state.leader_epoch}"
         return f"follows {partition.tp} leader={who} end={end} hw={mark}{how}"
 
     return after

@@ -75,8 +75,8 @@ class Checked:
 
     def __str__(self) -> str:
         lines = [f"{self.acknowledged} records acknowledged, {self.found} found"]
-        for name in ("lost", "doubled", "reordered"):
-            wrong = getattr(self, name)
+        kinds = {"lost": self.lost, "doubled": self.doubled, "reordered": self.reordered}
+        for name, wrong in kinds.items():
             lines += [f"{name}: {len(wrong)}"] if wrong else []
             lines += [f"  {one}" for one in wrong[:SHOWN]]
             lines += [f"  and {len(wrong) - SHOWN} more"] if len(wrong) > SHOWN else []

@@ -13,11 +13,12 @@ class Led(types.SimpleNamespace):
 
 
 def led(*followers):
-    return Led(followers={f: Follower(f) for f in followers})
+    state = types.SimpleNamespace(followers={f: Follower(f) for f in followers})
+    return Led(state=state)
 
 
 def fetched(partition, follower):
-    partition.followers[follower].log_end_offset = 0
+    partition.state.followers[follower].log_end_offset = 0
 
 
 def test_a_follower_is_awaited_until_it_has_fetched_all_its_partitions():
@@ -37,7 +38,7 @@ def test_a_follower_is_awaited_until_it_has_fetched_all_its_partitions():
 def test_a_partition_that_is_led_no_more_is_not_awaited():
     expected, gone = ExpectedFollowers(), led(2)
     expected.expect([gone], 0.0)
-    gone.followers.clear()
+    gone.state.followers.clear()
     assert not expected.awaits(2, 1.0)
 
 
