@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonTokenProvider
 
 from support.cluster import FEW, free_ports, start_test_zookeeper
-from support.command_line import ottla
+from support.command_line import lines, ottla
 from support.sasl_clusters import (
     BROKER,
     BROKER_PASSWORD,
@@ -222,7 +222,7 @@ def test_our_command_line(secured, mechanism):
 def test_who_is_not_known_gets_one_line(secured, mechanism, who):
     refused = secured.ottla("topics", "list", mechanism=mechanism, **who)
     assert refused.returncode == 1
-    assert len(refused.stderr.splitlines()) == 1, refused.stderr
+    assert len(lines(refused)) == 1, refused.stderr
     expected = "invalid_token" if mechanism == "OAUTHBEARER" else "Authentication failed"
     assert expected in refused.stderr
     assert "fourth-secret" not in refused.stderr

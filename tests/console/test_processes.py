@@ -19,7 +19,7 @@ from ottla.local import faults
 from ottla.local.cluster_dir import ClusterDir
 from ottla.local.processes import alive, paused, send_signal
 from support.cluster import free_row
-from support.command_line import ottla
+from support.command_line import lines, ottla
 from support.console import of_preview
 from support.console_process import served, up
 from support.waiting import until
@@ -220,7 +220,7 @@ def test_a_cut_by_commands(folder):
         refused = ottla("broker", "cut", broker, "--from", whom, *at)
         assert (refused.returncode, refused.stdout) == (1, "")
         assert words in refused.stderr
-        assert len(refused.stderr.splitlines()) == 1
+        assert len(lines(refused)) == 1
     assert faults.in_force(folder) == {}
     done = ottla("broker", "cut", "1", "--from", "2", "--output", "json", *at)
     assert json.loads(done.stdout) == [{"broker": 1, "result": "cut"}], done.stderr

@@ -77,6 +77,11 @@ def ottla(*words, stdin="", text=True, timeout_s=120):
     return subprocess.CompletedProcess(["ottla", *words], code, out, err)
 
 
+def lines(done):
+    """Return what a command said, but for what it waited for on a busy machine."""
+    return [line for line in done.stderr.splitlines() if not line.startswith("waiting: ")]
+
+
 def call(cluster, *arguments, stdin="", broker=None):
     """Run a command against a cluster, or against one broker of it; return how it ended."""
     address = cluster.bootstrap if broker is None else cluster.address(broker)
