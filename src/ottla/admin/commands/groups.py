@@ -140,18 +140,10 @@ def _print_description(group: "GroupDescription") -> None:
 def lag(
     names: Names = None,
     every: Every = False,
-    watch: Annotated[bool, Option("--watch", help="Go on, with rates, as `groups watch`")] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    if watch:
-        from ottla.admin.commands import group_watching
-
-        group_watching.watch(
-            names, every, directory=directory, bootstrap_server=bootstrap_server, output=output
-        )
-        return
     from ottla.admin.session import of_each
     from ottla.client import groups
 

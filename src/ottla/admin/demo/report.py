@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from ottla.admin.demo.verifying import Landed
 from ottla.admin.demo.watching import Move
 from ottla.cli.output import megabytes
 from ottla.model.errors import StartupError
@@ -52,14 +53,14 @@ class Report:
     produce_s: float = 0.0
     read: int = 0
     read_s: float = 0.0
-    landed: dict[str, Any] | None = None
+    landed: Landed | None = None
+    landed_before_kill: int = 0
     spark_skipped: bool = False
     outages: list[Outage] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
     memory: dict[int, int] = field(default_factory=dict)
     start_s: float = 0.0
     acks_file: str = ""
-    lake: str = ""
     files: str = ""
     """What comparing the brokers' files came to, in one line."""
     leaders: str = ""
@@ -135,11 +136,14 @@ def print_report(console: Console, report: Report) -> None:
     )
     _row(table, "read back by another client", f"{report.read:,}", good=report.read >= acked)
     if report.spark_skipped:
-        _row(table, "landed in Parquet by Spark", "skipped (--no-spark)")
+        _row(table, "landed in Delta by Spark", "skipped (--no-spark)")
     else:
-        rows = report.landed["rows"] if report.landed else 0
-        exact = bool(report.landed and report.landed["exactly_once"] and rows == report.read)
-        _row(table, "landed in Parquet by Spark", f"{rows:,}", good=exact)
+        killed = f"after {report.landed_before_kill:,} flights"
+        _row(table, "kill -9 of Spark's driver", killed)
+        counted = report.landed
+        rows, flights = (counted.rows, counted.distinct) if counted else (0, 0)
+        exact = rows == flights == report.read
+        _row(table, "landed in Delta, counted by DuckDB", f"{flights:,}", good=exact)
     for outage in report.outages:
         table.add_section()
         _row(table, f"kill -9 broker {outage.broker}", outage.why)
@@ -161,7 +165,7 @@ def print_report(console: Console, report: Report) -> None:
     if report.moves:
         console.print(_moves(report))
     if report.landed:
-        console.print(_delays(report.landed["query"]))
+        console.print(_delays(report.landed))
     for what, told in (("Replicas", report.files), ("Leaders over time", report.leaders)):
         if told:
             console.print(f"{what}: {told}", highlight=False, markup=False, soft_wrap=True)
@@ -185,21 +189,19 @@ def _moves(report: Report) -> Table:
     return table
 
 
-def _delays(delays: list[dict[str, Any]]) -> Table:
-    table = Table(
-        title="Delays per carrier (Spark SQL over the Parquet files)", title_justify="left"
-    )
-    names = ("carrier", "flights", "dep. delay", "arr. delay", "late", "cancelled")
+def _delays(landed: Landed) -> Table:
+    table = Table(title="Delays per airline (DuckDB over the Delta table)", title_justify="left")
+    names = ("airline", "flights", "dep. delay", "arr. delay", "late", "cancelled")
     for column in names:
-        table.add_column(column, justify="left" if column == "carrier" else "right")
-    for row in delays:
+        table.add_column(column, justify="left" if column == "airline" else "right")
+    for airline, flights, departure, arrival, late, cancelled in landed.delays:
         table.add_row(
-            row["carrier"],
-            f"{row['flights']:,}",
-            _minutes(row["mean_departure_delay_min"]),
-            _minutes(row["mean_arrival_delay_min"]),
-            f"{row['late_percent']:.1f} %",
-            f"{row['cancelled']:,}",
+            airline,
+            f"{flights:,}",
+            _minutes(departure),
+            _minutes(arrival),
+            f"{late:.1f} %",
+            f"{cancelled:,}",
         )
     return table
 
