@@ -2,7 +2,7 @@
 .PHONY: demo test check quick setup docs package bench-quick bench-failover bench-crash kill-proof secured-kill-proof crash-proof controller-kill-proof transaction-proof lake-proof replay-proof sink-proof fault-proof hostile-proof command-line-proof fuzz auth-fuzz clean help
 
 help:
-	@echo "make demo         three brokers, two kills, 336,776 flights, into Spark"
+	@echo "make demo         336,776 flights through three brokers and Spark into Delta, all of them killed, counted by DuckDB"
 	@echo "make test         everything CI runs: lint, types, contracts, tests, real clients, demo --fast"
 	@echo "make check        the quick part of it: no Java, no processes"
 	@echo "make quick ROOM=controller   the unit tests of one room of src/ottla"

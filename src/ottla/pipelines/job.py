@@ -4,14 +4,12 @@ Invariants: stdout carries the job's result alone; whatever is wrong in the worl
 stderr and exit code 1; SIGTERM ends a job as Ctrl-C does.
 """
 
-import json
 import logging
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -22,19 +20,6 @@ from ottla.pipelines.paths import of_disk
 from ottla.pipelines.session import DEBUG, Wanted
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
-
-
-class Shown(StrEnum):
-    """How a result is printed."""
-
-    table = "table"
-    json = "json"
-
-
-Output = Annotated[Shown, Option("--output", help="Format of the result")]
-Topics = Annotated[
-    Sequence[str], Option("--topic", metavar="TOPIC", help="Only this topic; repeatable")
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,28 +37,6 @@ class Options:
     conf: Annotated[
         Sequence[str], Option("--conf", metavar="KEY=VALUE", help="A Spark setting; repeatable")
     ] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterOptions(Options):
-    """What a job takes that may ask a running cluster."""
-
-    bootstrap_server: Annotated[
-        str | None,
-        Option("--bootstrap-server", "-b", metavar="HOST:PORT[,…]", help="The cluster to ask"),
-    ] = None
-    command_config: Annotated[
-        str | None, Option(metavar="FILE", help="Kafka's client.properties, for TLS and SASL")
-    ] = None
-
-
-def cluster_sets(options: ClusterOptions) -> list[str]:
-    """Return --set, and the other options about the cluster as such."""
-    given = {
-        "cluster.bootstrap_servers": options.bootstrap_server,
-        "cluster.properties": options.command_config,
-    }
-    return [*options.sets, *(f"{key}={json.dumps(v)}" for key, v in given.items() if v)]
 
 
 def wanted_of(options: Options) -> Wanted:

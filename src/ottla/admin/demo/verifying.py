@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ottla.admin.demo.producing import number_of
@@ -17,6 +18,7 @@ from ottla.model.printable import plural
 
 READ_TIMEOUT_S = 180.0
 MAX_PROBLEMS = 20
+METADATA_AGE_MS = 2_000
 
 
 @dataclass(slots=True)
@@ -56,6 +58,40 @@ def problems(
     return wrong
 
 
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """What DuckDB counts in the Delta tables: rows, flights, flights by the hour; by airline."""
+
+    rows: int
+    distinct: int
+    in_hours: int
+    delays: list[tuple[str, int, float | None, float | None, float, int]]
+    """airline, flights, mean delay at departure and at arrival in minutes, late in %, cancelled"""
+
+
+DELAYS = """
+SELECT airline, CAST(sum(flights) AS BIGINT), sum(departure_delay) / sum(departed),
+       sum(arrival_delay) / sum(arrived), 100.0 * sum(late) / sum(flights),
+       CAST(sum(flights) - sum(departed) AS BIGINT)
+FROM hourly GROUP BY airline ORDER BY 2 DESC, 1
+"""
+"""Late is more than 15 minutes after schedule."""
+
+
+def count_landed(lake: Path) -> Landed:
+    """Count by another reader than the one that wrote, from the files that each table names."""
+    import duckdb
+    from deltalake import DeltaTable
+
+    database = duckdb.connect()
+    for name in ("flights", "hourly"):
+        files = DeltaTable(lake / name).file_uris()
+        database.from_parquet(files).create_view(name)
+    rows, distinct = database.sql("SELECT count(*), count(DISTINCT n) FROM flights").fetchall()[0]
+    delays = database.sql(DELAYS).fetchall()
+    return Landed(rows, distinct, sum(row[1] for row in delays), delays)
+
+
 def read_back(
     bootstrap: str,
     topic: str,
@@ -88,6 +124,9 @@ async def _read_back(
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         max_partition_fetch_bytes=4 * 1024 * 1024,
+        # A leader that moved while it looked for a beginning is asked again and again, until the
+        # metadata is old (`Fetcher._reset_offsets`).
+        metadata_max_age_ms=METADATA_AGE_MS,
     )
     try:
         async with asyncio.timeout(timeout_s):
