@@ -15,6 +15,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -329,13 +330,15 @@ class Iceberg:
         return {"files": [len(tasks), len(tasks) - len(old) + len(new)]}
 
     def clean(self, older_than_hours: float) -> int:
+        before = datetime.now() - timedelta(hours=older_than_hours)  # noqa: DTZ005 - as it wants it
+        self._table.maintenance.expire_snapshots().older_than(before).commit()
+        self.refresh()
         named = set(self._table.inspect.all_files().column("file_path").to_pylist())
         system, root = fs.FileSystem.from_uri(self.uri)
-        before = time.time() - older_than_hours * 3600
         gone = 0
         for info in system.get_file_info(fs.FileSelector(root, recursive=True)):
             uri = self.uri + info.path.removeprefix(root)
-            if info.is_file and uri not in named and info.mtime.timestamp() < before:
+            if info.is_file and uri not in named and info.mtime.timestamp() < before.timestamp():
                 system.delete_file(info.path)
                 gone += 1
         return gone
