@@ -162,6 +162,7 @@ def test_a_whole_number_that_becomes_a_decimal(cluster, spark, topic, tmp_path, 
     widened = run_here(spark, double, "--widen")
     assert widened.code == 0, widened.told
     landed = run_here(None, double, "--land-dead")
+    assert landed.code == 0, landed.told
     told = landed.result["topics"][produced.topic]
     assert (landed.code, told["rows"], told["dead"]) == (0, 350, 0), landed.told
     assert landed.result["exactly_once"] is True

@@ -12,8 +12,6 @@ from ottla.model.errors import ConfigError
 from ottla.pipelines.lake.avro_columns import AvroColumns
 from ottla.wire.avro import MOST_DECIMAL_BYTES, Schema, read_schema, why_unbounded
 
-pytest.importorskip("pyspark")
-from pyspark.sql import types as t
 
 EMPTY = {"type": "record", "name": "Empty", "fields": []}
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}
@@ -75,7 +73,7 @@ def columns(folder, own, framing="none", others=()):
     (folder / "own.avsc").write_text(json.dumps(own))
     for number, schema in others:
         (folder / f"{number}.avsc").write_text(json.dumps(schema))
-    kind = t.StructType([t.StructField("f", t.StringType())])
+    kind = pa.schema([("f", pa.string())])
     return AvroColumns.of(kind, folder / "own.avsc", framing)
 
 

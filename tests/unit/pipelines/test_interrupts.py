@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.pipelines import interrupts, job, lake, replay
+from ottla.pipelines import interrupts, job, replay
+from ottla.pipelines.lake import command as lake
 from ottla.pipelines.lake.landing import Landing
 from ottla.pipelines.replaying.rounds import Rounds
 
@@ -184,5 +185,5 @@ def test_a_lake_that_follows_stops(comes):
     )  # fmt: skip
     with redirect_stderr(io.StringIO()) as errors:
         job.run("lake", lambda: lake.Run._follow(following, None))
-    assert landing.rounds == 3
+    assert landing.rounds == 3, errors.getvalue()
     assert errors.getvalue().endswith("pipeline lake: interrupted; what is committed stays\n")

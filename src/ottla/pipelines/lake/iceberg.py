@@ -288,7 +288,9 @@ class Iceberg:
             found["row_filter"] = Or(found["row_filter"], one) if found else one
         if columns is not None:
             found["selected_fields"] = tuple(columns)
-        yield from self._table.scan(**found).to_arrow_batch_reader()
+        reader = self._table.scan(**found).to_arrow_batch_reader()
+        schema = plain_schema(reader.schema)
+        yield from (batch.cast(schema) for batch in reader)
 
     def rows(self) -> int:
         return self._table.scan().count()
