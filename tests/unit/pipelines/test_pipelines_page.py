@@ -35,7 +35,7 @@ JOBS = {
     if name != "schema" and not child.instead
 }
 SHARED = {"cluster", "spark", "source", "target", "topic", "catalog"}
-"""Tables of TOML that all jobs have (the section "Settings" is about them), or with names of data."""
+"""Tables that all jobs have (the section "Settings" is about them), or whose names are data."""
 
 
 def section(begins):

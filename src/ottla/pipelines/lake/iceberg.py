@@ -34,7 +34,7 @@ try:
         NoSuchTableError,
         TableAlreadyExistsError,
     )
-    from pyiceberg.expressions import AlwaysTrue, And, EqualTo, GreaterThanOrEqual, Or
+    from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import (
         ArrowScan,
         compute_statistics_plan,
@@ -235,7 +235,7 @@ class Iceberg:
         for attempt in range(TRIES):
             # pyiceberg would apply a change again upon what another run has committed.
             self._table.metadata.properties[RETRIES] = "0"
-            sequence = self._table.metadata.last_sequence_number + 1
+            sequence = getattr(self._table.metadata, "last_sequence_number", 0) + 1
             try:
                 with self._table.transaction() as transaction:
                     change(transaction, {STATE: text, COMMIT: mark})
@@ -281,11 +281,11 @@ class Iceberg:
         self, columns: Sequence[str] | None = None, least: Mapping[int, int] | None = None
     ) -> Iterator[pa.RecordBatch]:
         found: dict[str, Any] = {}
-        for partition, offset in (least or {}).items():
-            one = And(
-                EqualTo("kafka_partition", partition), GreaterThanOrEqual("kafka_offset", offset)
+        if least:
+            found["row_filter"] = " or ".join(
+                f"(kafka_partition == {partition} and kafka_offset >= {offset})"
+                for partition, offset in least.items()
             )
-            found["row_filter"] = Or(found["row_filter"], one) if found else one
         if columns is not None:
             found["selected_fields"] = tuple(columns)
         reader = self._table.scan(**found).to_arrow_batch_reader()
@@ -301,11 +301,11 @@ class Iceberg:
     # -- maintenance -------------------------------------------------------------------------------
 
     def compact(self) -> Mapping[str, Any]:
-        by_day = defaultdict(list)
+        by_day: dict[str, list[Any]] = defaultdict(list)
         tasks = list(self._table.scan().plan_files())
         for task in tasks:
             if not task.delete_files:  # others' deletes of rows are theirs to apply
-                by_day[tuple(task.file.partition)].append(task)
+                by_day[repr(task.file.partition)].append(task)
         old: list[DataFile] = []
         new: list[File] = []
         scan = ArrowScan(
