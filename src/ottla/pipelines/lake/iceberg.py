@@ -132,7 +132,7 @@ class Iceberg:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        return self._table.properties
+        return dict(self._table.properties)
 
     @property
     def schema(self) -> pa.Schema:
@@ -293,7 +293,7 @@ class Iceberg:
         yield from (batch.cast(schema) for batch in reader)
 
     def rows(self) -> int:
-        return self._table.scan().count()
+        return int(self._table.scan().count())
 
     def files(self) -> list[str]:
         return [task.file.file_path for task in self._table.scan().plan_files()]
