@@ -295,7 +295,7 @@ def test_a_leader_dies_amid_a_batch(cluster, spark, topic, tmp_path):
     killed = []
 
     def kill():
-        until(lambda: (log / f"{2:020d}.json").exists(), 120, "a batch has landed")
+        until((log / f"{2:020d}.json").exists, 120, "a batch has landed")
         cluster.kill(1)
         killed.append(len(list(log.glob("*.json"))))
 
