@@ -77,7 +77,7 @@ transaction-proof: setup
 
 lake-proof: setup
 	scripts/run python tests/proofs/lake_proof.py --rounds 12
-	scripts/run python tests/proofs/lake_proof.py --rounds 13 --format delta
+	scripts/run python tests/proofs/lake_proof.py --rounds 13 --format iceberg
 
 replay-proof: setup
 	scripts/run python tests/proofs/replay_proof.py --rounds 8

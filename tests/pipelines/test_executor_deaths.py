@@ -116,28 +116,18 @@ class Killer(threading.Thread):
             assert self.killed not in after
 
 
-@pytest.mark.parametrize(
-    ("name", "more"),
-    [
-        ("columns", {"layout__gather": False}),
-        ("gathered", {"layout__gather": True}),
-        ("rows", {"layout__date": "date_sub(to_date(day), 1)"}),  # only Spark knows this date
-    ],
-)
-def test_lake(spark, cluster, tmp_path, name, more):
-    topic = create(cluster, f"lake-{name}", 3)
+def test_lake(spark, cluster, tmp_path):
+    topic = create(cluster, "lake", 3)
     produced = Produced(cluster.bootstrap, topic).send(numbered(0, COUNT), **SMALL)
-    sets = lake_settings(cluster.bootstrap, tmp_path, [topic], lake__batch_records=1500, **more)
+    sets = lake_settings(cluster.bootstrap, tmp_path, [topic], lake__batch_records=1500)
     table = tmp_path / topic
-    amid = "_staging/1-*/attempts/*" if name != "rows" else "_staging/1-*/data/**/*.parquet"
-    with Killer(spark, lambda: list(table.glob(amid))) as killer:
+    with Killer(spark, lambda: list(table.glob("data/event_date=*/*.parquet"))) as killer:
         done = land_here(spark, [*sets, FETCH], "--verify")
     assert done.code == 0, done.told
     assert killer.killed
     assert done.result["topics"][topic]["rows"] == COUNT
     assert differences(by_library(table / "data"), produced) == []
     assert differences(by_spark(spark, table / "data"), produced) == []
-    assert not list((table / "_staging").iterdir())
 
 
 @pytest.mark.parametrize("rows", [False, True])

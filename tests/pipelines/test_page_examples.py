@@ -3,7 +3,6 @@
 Truth: the producer's acknowledgements.
 """
 
-import json
 import re
 import subprocess
 import sys
@@ -45,7 +44,7 @@ def produced(cluster):
     return Produced(cluster.bootstrap, "flights").send(numbered(0, 400), **{"batch.size": 2000})
 
 
-def test_from_a_row_of_the_lake_to_its_segment_and_to_its_batch(cluster, spark, produced, tmp_path):
+def test_from_a_row_of_the_lake_to_its_segment(cluster, spark, produced, tmp_path):
     done = run_here(spark, settings_of(cluster.bootstrap, tmp_path, ["flights"],
                                        lake__batch_records=150))  # fmt: skip
     assert done.code == 0, done.told
@@ -64,11 +63,7 @@ def test_from_a_row_of_the_lake_to_its_segment_and_to_its_batch(cluster, spark, 
         )  # fmt: skip
         (found,) = [x for x in done.stdout.splitlines() if re.search(rf"\boffset={offset}\b", x)]
         assert f"\tkey_size={len(key)}\tvalue_size={len(value)}\t" in found
-
-    manifest = json.loads((data / f"batch={row['batch']}" / "_manifest.json").read_bytes())
-    (landed,) = manifest["partitions"]["1"]
-    assert landed["start"] <= offset < landed["end"]
-    assert row["batch"] > 0
+    assert row["kafka_leader_epoch"] >= 0
 
 
 def test_a_topic_in_a_batch_and_in_a_stream(cluster, spark, produced, tmp_path):

@@ -91,9 +91,8 @@ def rows_hash(spark, source, **options):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("source", ["ottla", "kafka"])
-def test_a_tenth_of_garbage_with_records_of_a_mebibyte(cluster, spark, tmp_path, source):
-    produced = create(cluster, f"garbage-{source}", 3, f"max.message.bytes={2 * MIB}")
+def test_a_tenth_of_garbage_with_records_of_a_mebibyte(cluster, spark, tmp_path):
+    produced = create(cluster, "garbage", 3, f"max.message.bytes={2 * MIB}")
     produced.send(garbage(3000))
     values = [value for _, value, _ in produced.acked.values()]
     letters = [v for v in values if v in set(GARBAGE)]
@@ -106,8 +105,9 @@ def test_a_tenth_of_garbage_with_records_of_a_mebibyte(cluster, spark, tmp_path,
     assert ours == rows_hash(spark, "kafka", **theirs)
     assert ours[:3] == (3000, 3000, sum(len(v or b"") for v in values))
 
-    sets = settings_of(cluster.bootstrap, tmp_path, [produced.topic], lake__source=source,
-                       lake__batch_records=1000)  # fmt: skip
+    sets = settings_of(
+        cluster.bootstrap, tmp_path, [produced.topic], lake__batch_records=1000
+    )  # fmt: skip
     done = run_here(spark, sets, "--verify")
     assert (done.code, done.result["exactly_once"]) == (0, True), done.told
     told = done.result["topics"][produced.topic]
@@ -189,7 +189,6 @@ def test_a_git_history_with_late_events_by_date(cluster, spark, tmp_path, capsys
     produced.acked = produce_at(cluster, topic, events[:before])
     first = run_here(spark, sets)
     assert first.code == 0, first.told
-    newest = max(first_dates := {d["event_date"] for d in by_library(tmp_path / topic / "data")})
     produced.acked |= produce_at(cluster, topic, events[before:])
     second = run_here(spark, sets, "--verify")
     assert (second.code, second.result["exactly_once"]) == (0, True), second.told
@@ -205,11 +204,6 @@ def test_a_git_history_with_late_events_by_date(cluster, spark, tmp_path, capsys
         day, *paths = commit.replace("\n", "\0").split("\0")
         truth[day] += sum(bool(path) for path in paths)
     assert Counter(str(row["event_date"]) for row in rows) == +truth
-    # Late ones went into the folders of days that had landed, in batches of their own.
-    landed = len({row["batch"] for row in rows if str(row["event_date"]) <= str(newest)})
-    begun = first.result["topics"][topic]["batches"]
-    assert landed > begun
-    assert len(first_dates) > 100
 
 
 REQUESTS = "\nlog4j.logger.kafka.request.logger=DEBUG\n"
@@ -270,7 +264,7 @@ def test_a_brokers_request_log(cluster, spark, tmp_path, request_log):
     where = settings_of(cluster.bootstrap, tmp_path / "lake", [produced.topic],
                         value__schema=None, layout__date=None)  # fmt: skip
     offered = subprocess.run(
-        [sys.executable, "-m", "ottla", "pipeline", "lake", "--master", "local[2]", "--infer",
+        [sys.executable, "-m", "ottla", "pipeline", "lake", "--infer",
          *(word for one in where for word in ("--set", one))],
         capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip

@@ -2,14 +2,14 @@
 
 Each round produces records (a tenth of them garbage), starts the job as a process, kills it with
 kill -9 at a point of its second batch (each of POINTS in turn, then at random moments), in every
-third round also a broker, and reads the folders as they are then: nothing may stand twice, or in
+third round also a broker, and reads the tables as they are then: nothing may stand twice, or in
 part. After every third round a compaction is killed, too. At the end a run without kills,
-`--verify`, a compaction, and all readers: pyarrow, Spark and DuckDB, against
-what the producer was told. Last an unclean election cuts off what has landed, and the log grows
-past it: the job must refuse. With `--format delta` the tables are Delta tables, too: after each
-kill delta-rs and a reader of the protocol of our own must see what is committed, or one batch less.
+`--verify`, a compaction, and all readers: the table's library, DuckDB and Spark, against what the
+producer was told. With `--format delta` a reader of the protocol of our own must agree with
+delta-rs after each kill. Last an unclean election cuts off what has landed, and the log grows past
+it: the job must refuse.
     python tests/proofs/lake_proof.py --rounds 12
-    python tests/proofs/lake_proof.py --rounds 13 --format delta
+    python tests/proofs/lake_proof.py --rounds 13 --format iceberg
 Exit status 0 only if every round held.
 """
 
@@ -21,19 +21,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from ottla.wire.messages.cluster import MetadataRequest
 from support.cluster import OttlaCluster, add_zookeeper_option, at_least_one
-from support.delta_readers import by_delta_rs, by_protocol
+from support.delta_readers import by_protocol
 from support.landed import (
     Produced,
     by_duckdb,
     by_library,
     differences,
+    files_of,
     kill_when,
     numbered,
     places,
@@ -47,16 +48,12 @@ BATCH = 1_000
 FETCH_BYTES = 2_000
 """So few that a batch takes many fetches: brokers die amid them."""
 POINTS = {
-    "staged": "_staging/{n}-*",
-    "being written": "_staging/{n}-*/attempts/*",
-    "rows written": "_staging/{n}-*/data/event_date=*",
-    "set aside for Spark's parser": "_staging/{n}-*/attempts/*/aside.parquet",
-    "dead letters being written": "_staging/{n}-*/dead",
-    "manifest written": "_staging/{n}-*/data/_manifest.json",
-    "dead letters moved": "dead/batch={n}",
-    "committed": "data/batch={n}",
+    "rows being written": lambda seen: seen.commits == 1 and seen.more_files,
+    "dead letters committed": lambda seen: seen.dead_commits == 2,
+    "rows committed": lambda seen: seen.commits == 2,
+    "a batch more begun": lambda seen: seen.commits == 2 and seen.more_files,
 }
-DELTA_POINTS = {"version of the Delta table written": "delta/data/_delta_log/{n:020d}.json"}
+"""When to kill: by what is there since the round began."""
 
 
 def batch_of_records(first: int, count: int) -> list[tuple[bytes, bytes | None]]:
@@ -68,65 +65,73 @@ def batch_of_records(first: int, count: int) -> list[tuple[bytes, bytes | None]]
     ]
 
 
-def next_batch(table: Path) -> int:
-    """Return the number that the next batch will have: compaction leaves gaps in them."""
-    return max((int(p.name[6:]) + 1 for p in (table / "data").glob("batch=*")), default=0)
+def commits(folder: Path) -> int:
+    """Return how many commits a table has had; 0 if it is none."""
+    delta = [int(p.stem) + 1 for p in folder.glob("_delta_log/*.json")]
+    iceberg = [int(p.name[:5]) for p in folder.glob("metadata/*.metadata.json")]
+    return max([*delta, *iceberg], default=0)
 
 
-def versions(table: Path) -> int:
-    """Return how many versions the Delta table of the rows has; 0 if it is none."""
-    return len(list((table / "delta/data/_delta_log").glob("*.json")))
+def parquet_files(folder: Path) -> int:
+    return len([p for p in folder.rglob("*.parquet") if "_delta_log" not in p.parts])
 
 
-def delta_now(table: Path, produced: Produced) -> list[str]:
-    """Read the Delta tables as strangers do just now; return what is doubled, foreign or missing.
+class Seen:
+    """What has come to the tables since a round began."""
 
-    They may be one batch behind the folder `data`.
-    """
-    if not versions(table):
-        return []
-    found = {}
-    for name, read in (("delta-rs", by_delta_rs), ("the protocol", by_protocol)):
-        rows = places(read(table / "delta/data"))
-        found[name] = {place: row["batch"] for place, row in rows.items()}
-    wrong = [f"readers of Delta differ: {[len(f) for f in found.values()]} rows"]
-    wrong *= found["delta-rs"] != found["the protocol"]
-    there = found["delta-rs"]
-    wrong += [
-        f"Delta: {place} was never produced" for place in there if place not in produced.acked
-    ]
-    landed = {p: row["batch"] for p, row in places(by_library(table / "data")).items()}
-    newest = max(landed.values(), default=-1)
-    behind = {place: batch for place, batch in landed.items() if batch != newest}
-    if there not in (landed, behind):
-        wrong.append(f"Delta has {len(there)} rows, {len(landed)} have landed")
-    return wrong
+    def __init__(self, table: Path) -> None:
+        self._table = table
+        self._before = [commits(table / kind) for kind in ("data", "dead")]
+        self._files: dict[int, int] = {0: parquet_files(table / "data")}
+
+    @property
+    def commits(self) -> int:
+        return commits(self._table / "data") - self._before[0]
+
+    @property
+    def dead_commits(self) -> int:
+        return commits(self._table / "dead") - self._before[1]
+
+    @property
+    def more_files(self) -> bool:
+        """Whether there are files since the newest commit was seen first."""
+        now = parquet_files(self._table / "data")
+        return now > self._files.setdefault(self.commits, now)
+
+    @property
+    def began(self) -> bool:
+        return self.commits > 0 or self.more_files
 
 
 def seen_now(table: Path, produced: Produced) -> list[str]:
-    """Read the folders as a stranger does just now; return what is doubled, foreign or torn."""
-    if not next_batch(table):
+    """Read the tables as strangers do just now; return what is doubled, foreign or torn."""
+    if not commits(table / "dead"):
         return []
-    wrong = []
-    rows = places(by_library(table / "data"))
-    wrong += [f"{p} was never produced" for p in rows if p not in produced.acked]
-    for manifest in (table / "data").glob("batch=*/_manifest.json"):
-        told = json.loads(manifest.read_bytes())
-        batch = told["batch"]
-        expected = sum(part["rows"] for parts in told["partitions"].values() for part in parts)
-        there = sum(row["batch"] == batch for row in rows.values())
-        if there != expected:
-            wrong.append(f"batch {batch} has {there} rows, its manifest says {expected}")
-    return wrong + delta_now(table, produced)
+    rows, dead = (places(by_library(table / kind)) for kind in ("data", "dead"))
+    wrong = [f"{p} was never produced" for p in (rows | dead) if p not in produced.acked]
+    wrong += [f"{p} is a row and a dead letter" for p in rows.keys() & dead.keys()]
+    ends: dict[int, int] = {}
+    for partition, offset in rows:
+        ends[partition] = max(offset, ends.get(partition, 0))
+    wrong += [
+        f"{partition}, {offset} is missing below the partition's last row"
+        for partition, offset in produced.acked
+        if offset < ends.get(partition, 0) and (partition, offset) not in rows | dead
+    ]
+    if (table / "data" / "_delta_log").is_dir():
+        for kind, found in (("data", rows), ("dead", dead)):
+            if places(by_protocol(table / kind)).keys() != found.keys():
+                wrong.append(f"readers of the Delta table {kind} differ")
+    return wrong
 
 
-def killer_of(cluster: OttlaCluster, table: Path, point: str) -> threading.Thread:
-    """Kill a broker when the first batch of this run is being read."""
+def killer_of(cluster: OttlaCluster, seen: Seen) -> threading.Thread:
+    """Kill a broker when the first batch of this run is being written."""
 
     def kill() -> None:
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
-            if list(table.glob(point)):
+            if seen.began:
                 cluster.kill(1)
                 return
             time.sleep(0.005)
@@ -143,26 +148,22 @@ def one_round(
     table: Path,
     sets: list[str],
     size: int,
-    points: Mapping[str, str],
 ) -> tuple[dict[str, object], list[str]]:
-    records = batch_of_records(number * size, size)
-    produced.send(records, **{"batch.size": FETCH_BYTES})
-    before = next_batch(table)
-    sets = [*sets, f"layout.gather={str(bool(number % 2)).lower()}"]
-    names = list(points)
+    produced.send(batch_of_records(number * size, size), **{"batch.size": FETCH_BYTES})
+    seen, before = Seen(table), commits(table / "data")
+    names = list(POINTS)
     if number < len(names):
         what = names[number]
-        pattern = points[what].format(n=before + 1)
 
         def moment() -> Any:
-            return list(table.glob(pattern))
+            return POINTS[what](seen)
     else:
         # A moment between the first batch's beginning and what it took to do all batches.
         wait = random.uniform(0, 5)
         what = f"{wait:.2f} s after the first batch began"
-        moment = after(wait, lambda: list(table.glob(f"_staging/{before}-*")))
+        moment = after(wait, lambda: seen.began)
     broker = number % 3 == 2
-    thread = killer_of(cluster, table, f"_staging/{before}-*/attempts/*") if broker else None
+    thread = killer_of(cluster, Seen(table)) if broker else None
     try:
         killed = kill_when(sets, moment)
     finally:
@@ -176,7 +177,7 @@ def one_round(
         "at": what,
         "driver_killed": killed,
         "leader_killed": broker,
-        "batches": f"{before} -> {next_batch(table)}",
+        "commits": f"{before} -> {commits(table / 'data')}",
     }
     if number < len(names) and not killed:
         wrong.append(f"the job was done before the point {what!r} was seen")
@@ -187,16 +188,15 @@ def compaction(
     number: int, produced: Produced, table: Path, sets: list[str]
 ) -> tuple[dict[str, object], list[str]]:
     """Kill a compaction at a moment; what it read and wrote must be there once."""
-    before = next_batch(table)
+    seen = Seen(table)
     wait = random.uniform(0, 0.4)
-    staged = after(wait, lambda: list(table.glob(f"_staging/{before}-*")))
-    killed = kill_when(sets, staged, "--compact")
+    killed = kill_when(sets, after(wait, lambda: seen.began), "--compact")
     wrong = seen_now(table, produced)
     facts: dict[str, object] = {
         "after round": number + 1,
         "at": f"{wait:.2f} s after the compaction began",
         "killed": killed,
-        "exchanged": next_batch(table) > before,
+        "commits": seen.commits,
         "wrong": len(wrong),
     }
     return facts, wrong
@@ -221,17 +221,12 @@ def final(sets: list[str], table: Path, produced: Produced) -> list[str]:
         done = run_job(sets, "--compact")
         print(done.stdout.strip(), flush=True)
     wrong = [] if done.returncode == 0 else [f"exit code {done.returncode}: {done.stderr}"]
-    rows, dead = by_library(table / "data"), by_library(table / "dead")
-    wrong += [f"pyarrow: {w}" for w in differences(rows, produced, dead)]
-    counts = {"acknowledged": len(produced.acked), "pyarrow": len(rows) + len(dead)}
-    rows, dead = by_duckdb(table / "data"), by_duckdb(table / "dead")
-    wrong += [f"DuckDB: {w}" for w in differences(rows, produced, dead)]
-    counts["duckdb"] = len(rows) + len(dead)
-    if versions(table):
-        rows, dead = by_delta_rs(table / "delta/data"), by_delta_rs(table / "delta/dead")
-        wrong += [f"delta-rs: {w}" for w in differences(rows, produced, dead)]
-        wrong += delta_now(table, produced)
-        counts["delta-rs"] = len(rows) + len(dead)
+    counts = {"acknowledged": len(produced.acked)}
+    for name, read in (("library", by_library), ("DuckDB", by_duckdb)):
+        rows, dead = read(table / "data"), read(table / "dead")
+        wrong += [f"{name}: {w}" for w in differences(rows, produced, dead)]
+        counts[name] = len(rows) + len(dead)
+    wrong += seen_now(table, produced)
     counts["spark"] = by_spark_alone(table)
     if len(set(counts.values())) > 1:
         wrong.append(f"readers disagree: {counts}")
@@ -241,10 +236,11 @@ def final(sets: list[str], table: Path, produced: Produced) -> list[str]:
 
 def by_spark_alone(table: Path) -> int:
     """Count with a Spark that knows nothing of the job."""
+    files = [files_of(table / kind) for kind in ("data", "dead")]
     code = (
         "from ottla.pipelines.session import start_session; s = start_session('count');"
-        f"print(sum(s.read.parquet('{table}/' + k).select('kafka_partition', 'kafka_offset')"
-        ".distinct().count() for k in ('data', 'dead')))"
+        f"print(sum(s.read.parquet(*f).select('kafka_partition', 'kafka_offset')"
+        f".distinct().count() for f in {files} if f))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=900, check=True
@@ -302,7 +298,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=at_least_one, default=12)
     parser.add_argument("--records", type=at_least_one, default=4_000, help="for each round")
-    parser.add_argument("--format", choices=("parquet", "delta"), default="parquet")
+    parser.add_argument("--format", choices=("delta", "iceberg"), default="delta")
     add_zookeeper_option(parser)
     args = parser.parse_args()
     bad = 0
@@ -311,13 +307,13 @@ def main() -> int:
             create_topic(cluster, TOPIC, PARTITIONS, 3)
             produced = Produced(cluster.bootstrap, TOPIC)
             path = Path(folder) / "lake"
-            points = {**(DELTA_POINTS if args.format == "delta" else {}), **POINTS}
             more = {"lake__batch_records": BATCH, "lake__format": args.format}
             sets = settings_of(cluster.bootstrap, path, [TOPIC], **more)
             sets.append(f"cluster.options={{'max.partition.fetch.bytes' = '{FETCH_BYTES}'}}")
+            run_job(sets)  # makes the tables: what comes to them in a round is its own
             for number in range(args.rounds):
                 table = path / TOPIC
-                steps = [one_round(number, cluster, produced, table, sets, args.records, points)]
+                steps = [one_round(number, cluster, produced, table, sets, args.records)]
                 if number % 3 == 1:
                     steps.append(compaction(number, produced, path / TOPIC, sets))
                 for facts, wrong in steps:

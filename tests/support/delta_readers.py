@@ -1,7 +1,7 @@
-"""Reading Delta tables as strangers do: by the protocol alone, and by delta-rs.
+"""Reading Delta tables by the protocol alone.
 
- `by_protocol` is a reader of its own: it follows the
-transaction log protocol for tables without checkpoints and refuses what it does not know.
+`by_protocol` follows the transaction log protocol for tables whose versions are all there, and
+refuses what it does not know.
 """
 
 import json
@@ -50,9 +50,3 @@ def by_protocol(folder, version=None):
             assert row.keys() <= kinds.keys()
             found.append(dict.fromkeys(kinds) | row | values)
     return found
-
-
-def by_delta_rs(folder, version=None):
-    import deltalake
-
-    return deltalake.DeltaTable(str(folder), version=version).to_pyarrow_table().to_pylist()

@@ -126,7 +126,7 @@ def _table(folder):
     from pyiceberg.catalog import load_catalog
 
     lake, name = folder.parent.parent, folder.parent.name
-    catalog = load_catalog("stranger", type="sql", uri=f"sqlite:///{lake}/catalog.db")
+    catalog = load_catalog("ottla", type="sql", uri=f"sqlite:///{lake}/catalog.db")
     return None, catalog.load_table(("lake", name + ("" if folder.name == "data" else "__dead")))
 
 

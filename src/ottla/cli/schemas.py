@@ -111,7 +111,12 @@ def schema(words: Annotated[list[str], Argument(metavar="COMMAND...")]) -> None:
 
 def schema_of(command: str) -> Schema:
     """Return the JSON schema of what a command prints; KeyError if it prints no JSON."""
-    types = [_type(target) for target in RESULTS[command].split(" | ")]
+    return described(RESULTS[command])
+
+
+def described(targets: str) -> Schema:
+    """Return the JSON schema of what is one of these: `module:Struct`, joined by " | "."""
+    types = [_type(target) for target in targets.split(" | ")]
     schemas, parts = msgspec.json.schema_components(types, ref_template="{name}")
     found = [_plain(schema, parts) for schema in schemas]
     return found[0] if len(found) == 1 else {"anyOf": found}

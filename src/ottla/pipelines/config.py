@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ottla.security.client import ClientSecurity
 
 T = TypeVar("T")
-PROVIDER = "file"
-PROVIDER_CLASS = "org.apache.kafka.common.config.provider.FileConfigProvider"
 CLIENT_SETTINGS = (
     "client.id", "default.api.timeout.ms", "fetch.max.wait.ms", "max.partition.fetch.bytes",
     "request.timeout.ms",
@@ -52,28 +50,6 @@ class Cluster(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
         if self.properties is not None:
             found = read_properties(Path(self.properties))
         return with_whole_paths({**found, **self.options})
-
-    def connector_options(self) -> dict[str, str]:
-        """Return them as options of Spark's Kafka connector: `kafka.` before each name.
-
-        Instead of a secret of the file there is a reference that Kafka's clients resolve wherever
-        they run (KIP-421), so the file has to be there, too.
-        """
-        options = {f"kafka.{name}": value for name, value in self.client_options().items()}
-        referred = [n for n in SECRETS if f"kafka.{n}" in options and n not in self.options]
-        if referred:
-            assert self.properties is not None
-            path = os.path.abspath(self.properties)  # noqa: PTH100 - a text
-            if set(path) & set(":{}"):
-                raise ConfigError(
-                    f"{path}: Kafka's clients cannot refer to a file whose path has one of : {{ }}"
-                )
-            options |= {f"kafka.{n}": f"${{{PROVIDER}:{path}:{n}}}" for n in referred}
-            options |= {
-                "kafka.config.providers": PROVIDER,
-                f"kafka.config.providers.{PROVIDER}.class": PROVIDER_CLASS,
-            }
-        return {**options, "kafka.bootstrap.servers": self.bootstrap_servers}
 
     def source_options(self, *, every: bool = False) -> dict[str, str]:
         """Return what our own client takes of them, as options of `format("ottla")`.

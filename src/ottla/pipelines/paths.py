@@ -1,4 +1,4 @@
-"""Paths: where results may go, what Spark calls a file, and what a file system said of it.
+"""Paths: where results may go, and what a file system said of it.
 
 Invariants: nothing is written here; what is refused stays as it was.
 """
@@ -20,16 +20,6 @@ def refuse_unwritable(path: Path, option: str) -> None:
         raise ConfigError(f"{option} {path}: {nearest} is no folder")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise ConfigError(f"{option} {path}: nothing may be written into {nearest}")
-
-
-def spark_path(path: str | Path) -> str:
-    """Return a path as Spark finds it; addresses (`hdfs://…`) stay as they are.
-
-    A bare path would be one of Spark's default file system, which on a cluster may be another than
-    this machine's, and a relative one would begin where Java was started.
-    """
-    text = str(path)
-    return text if "://" in text else f"file://{os.path.abspath(text)}"  # noqa: PTH100 - a text
 
 
 def of_disk(error: OSError, where: str | Path = "") -> str:

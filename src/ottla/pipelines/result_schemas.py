@@ -10,15 +10,14 @@ import sys
 from typing import Annotated, Any
 
 from ottla.cli import Argument, UsageError
+from ottla.cli.schemas import described
 
 Schema = dict[str, Any]
 
 TEXT: Schema = {"type": "string"}
 NUMBER: Schema = {"type": "integer"}
-FRACTION: Schema = {"type": "number"}
 FLAG: Schema = {"type": "boolean"}
 NUMBERS: Schema = {"type": "array", "items": NUMBER}
-TEXTS: Schema = {"type": "array", "items": TEXT}
 JSON: Schema = {}
 
 
@@ -56,29 +55,9 @@ _REPLAY: Schema = {
         ),
     ]
 }  # fmt: skip
+_LAKE = "ottla.pipelines.lake.results"
 RESULTS: dict[str, Schema] = {
-    "lake": {
-        "anyOf": [
-            an_object(
-                ("query",),
-                topics=by_name(
-                    an_object(
-                        table=TEXT, batches=NUMBER, rows=NUMBER, dead=NUMBER, gaps=NUMBER,
-                        lost=NUMBER, new_rows=NUMBER, rows_per_s=NUMBER,
-                    )
-                ),
-                exactly_once=FLAG, session_s=FRACTION, job_s=FRACTION, query=many(by_name(JSON)),
-            ),
-            an_object(
-                topics=by_name(
-                    an_object(
-                        ("delta_files_deleted",),
-                        batches_merged=NUMBER, files=NUMBERS, delta_files_deleted=NUMBER,
-                    )
-                )
-            ),
-        ]
-    },
+    "lake": described(f"{_LAKE}:LakeResult | {_LAKE}:Maintenance"),
     "replay": _REPLAY,
     "mirror": _REPLAY,
 }  # fmt: skip

@@ -12,9 +12,6 @@ from ottla.model.errors import ConfigError
 from ottla.pipelines.lake.avro_columns import AvroColumns
 from ottla.wire.avro import MOST_DECIMAL_BYTES, Schema, read_schema, why_unbounded
 
-pytest.importorskip("pyspark")
-from pyspark.sql import types as t
-
 EMPTY = {"type": "record", "name": "Empty", "fields": []}
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}
 
@@ -75,7 +72,7 @@ def columns(folder, own, framing="none", others=()):
     (folder / "own.avsc").write_text(json.dumps(own))
     for number, schema in others:
         (folder / f"{number}.avsc").write_text(json.dumps(schema))
-    kind = t.StructType([t.StructField("f", t.StringType())])
+    kind = pa.schema([("f", pa.string())])
     return AvroColumns.of(kind, folder / "own.avsc", framing)
 
 
@@ -116,7 +113,7 @@ def test_a_value_of_a_schema_without_a_bound_is_a_dead_letter(tmp_path):
 
 def test_a_decimal_that_would_take_minutes_is_a_dead_letter(tmp_path):
     (tmp_path / "own.avsc").write_text(json.dumps(record(DECIMAL)))
-    kind = t.StructType([t.StructField("f", t.DecimalType(38, 2))])
+    kind = pa.schema([("f", pa.decimal128(38, 2))])
     reading = AvroColumns.of(kind, tmp_path / "own.avsc", "none")
     large = long(1 << 20) + b"\x7f" * (1 << 20)
     just = long(MOST_DECIMAL_BYTES) + b"\0" * (MOST_DECIMAL_BYTES - 1) + b"\7"

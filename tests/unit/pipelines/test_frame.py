@@ -78,10 +78,7 @@ def test_settings_of_a_file_and_over_it(read):
     found = read(GOOD, "inner.size=3", "inner.path=elsewhere", "cluster.options={'a.b' = 'c'}")
     assert (found.inner.size, found.inner.path) == (3, "elsewhere")
     assert read(GOOD + "size = 7", "inner.size=").inner.size == 1
-    assert found.cluster.connector_options() == {
-        "kafka.a.b": "c",
-        "kafka.bootstrap.servers": "h:1",
-    }
+    assert found.cluster.client_options() == {"a.b": "c"}
 
 
 @pytest.mark.parametrize(

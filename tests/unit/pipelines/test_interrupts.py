@@ -1,5 +1,6 @@
 """A job that is asked to stop, stops: also where the exception of the signal's handler is lost."""
 
+import contextlib
 import io
 import os
 import signal
@@ -8,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.pipelines import interrupts, job, lake, replay
+from ottla.pipelines import interrupts, job, replay
+from ottla.pipelines.lake import command as lake
 from ottla.pipelines.lake.landing import Landing
 from ottla.pipelines.replaying.rounds import Rounds
 
@@ -145,19 +147,17 @@ def test_a_batch_that_an_interrupt_cut_short_is_not_tried_again(monkeypatch):
     pytest.importorskip("pyspark")
     tries = []
 
-    def land(self, batch):
+    def land(self, spark, batch):
         tries.append(batch)
         cut_short(signal.SIGTERM)
 
-    monkeypatch.setattr(Landing, "missing", lambda self, wanted: {0: ["a span"]})
-    monkeypatch.setattr(Landing, "_lost", lambda self, todo: {})
+    monkeypatch.setattr(Landing, "missing", lambda self, ends: {0: "a span"})
+    monkeypatch.setattr(Landing, "_skip", lambda self, todo: None)
     monkeypatch.setattr(Landing, "_land", land)
-    monkeypatch.setattr("ottla.pipelines.lake.landing.plan", lambda *_: {0: "a span"})
     landing = Landing.__new__(Landing)
-    landing._settings = SimpleNamespace(lake=SimpleNamespace(batch_records=1))
     landing._patience_s = 60
     with redirect_stderr(io.StringIO()):
-        assert job.run("lake", lambda: landing.land_next({})) == 130
+        assert job.run("lake", lambda: landing.land_next(None, {})) == 130
     assert len(tries) == 1
 
 
@@ -166,14 +166,12 @@ def test_a_batch_that_an_interrupt_cut_short_is_not_tried_again(monkeypatch):
 def test_a_lake_that_follows_stops(comes):
     class Idle:
         rounds = 0
+        rows = SimpleNamespace(refresh=lambda: None)
 
-        def wanted(self, since, until):
-            return {}
+        def lag(self, ends):
+            return 0
 
-        def missing(self, wanted):
-            return {}
-
-        def land_next(self, wanted):
+        def land_next(self, spark, ends):
             self.rounds += 1
             assert self.rounds < MOST_ROUNDS
             if self.rounds == 3:
@@ -181,11 +179,11 @@ def test_a_lake_that_follows_stops(comes):
 
     landing = Idle()
     following = SimpleNamespace(
-        _landings={"t": landing}, _since=None, _until=None,
-        _metrics=SimpleNamespace(update=lambda *_: None),
+        _landings={"t": landing}, _ends={"t": {}}, _reached=contextlib.nullcontext,
+        _look=lambda _: None, _metrics=SimpleNamespace(update=lambda *_: None),
         _settings=SimpleNamespace(lake=SimpleNamespace(poll_seconds=0)),
     )  # fmt: skip
     with redirect_stderr(io.StringIO()) as errors:
-        job.run("lake", lambda: lake.Run._follow(following))
-    assert landing.rounds == 3
+        job.run("lake", lambda: lake.Run._follow(following, None))
+    assert landing.rounds == 3, errors.getvalue()
     assert errors.getvalue().endswith("pipeline lake: interrupted; what is committed stays\n")

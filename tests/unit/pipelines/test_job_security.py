@@ -71,17 +71,9 @@ def listener():
 def test_secrets_of_the_file_do_not_leave_it(secured, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     cluster = Cluster(bootstrap_servers="h:1", properties="client.properties")
-    ours, connectors = cluster.source_options(), cluster.connector_options()
-    for options in (ours, connectors):
-        assert PASSWORD not in repr(options)
+    ours = cluster.source_options()
+    assert PASSWORD not in repr(ours)
     assert ours["properties"] == str(secured)
-    reference = f"${{file:{secured}:sasl.jaas.config}}"
-    assert connectors["kafka.sasl.jaas.config"] == reference
-    assert connectors["kafka.config.providers"] == "file"
-    assert connectors["kafka.config.providers.file.class"].endswith(".FileConfigProvider")
-    assert connectors["kafka.security.protocol"] == "SASL_SSL"
-    assert connectors["kafka.ssl.protocol"] == "TLSv1.3"
-
     found = parse_options({**ours, "subscribe": "t"})
     assert PASSWORD.encode() not in pickle.dumps(found)
     assert PASSWORD not in repr(found)
@@ -101,8 +93,7 @@ def test_files_are_those_of_where_the_job_was_started(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     cluster = Cluster(bootstrap_servers="h:1", properties="client.properties")
     whole = str(tmp_path / "ca.pem")
-    assert cluster.connector_options()["kafka.ssl.truststore.location"] == whole
-    assert "kafka.config.providers" not in cluster.connector_options()
+    assert cluster.client_options()["ssl.truststore.location"] == whole
     found = parse_options({**cluster.source_options(), "subscribe": "t"})
     by_hand = parse_options(
         {"bootstrap": "h:1", "subscribe": "t", "properties": "client.properties"}
@@ -119,7 +110,6 @@ def test_options_are_over_the_file_and_in_the_clear_is_still_possible(secured):
         properties=str(secured),
         options={"sasl.jaas.config": JAAS.replace(PASSWORD, "of-the-options")},
     )
-    assert "of-the-options" in cluster.connector_options()["kafka.sasl.jaas.config"]
     found = parse_options({**cluster.source_options(), "subscribe": "t"})
     assert "of-the-options" in found.client_settings()["sasl.jaas.config"]
     assert "of-the-options" not in repr(found)
@@ -147,13 +137,6 @@ def test_what_cannot_be_is_one_line_that_names_the_file(secured, tmp_path):
     cluster = Cluster(bootstrap_servers="h:1", properties=str(tmp_path / "none.properties"))
     with pytest.raises(ConfigError, match=r"none\.properties: No such file"):
         cluster.source_options()
-    odd = tmp_path / "a:b"
-    odd.mkdir()
-    (odd / "client.properties").write_text(secured.read_text())
-    cluster = Cluster(bootstrap_servers="h:1", properties=str(odd / "client.properties"))
-    with pytest.raises(ConfigError, match="cannot refer to a file whose path has one of"):
-        cluster.connector_options()
-    assert cluster.security() is not None
 
 
 @pytest.mark.parametrize("name", SECRETS)

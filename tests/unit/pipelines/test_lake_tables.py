@@ -61,8 +61,8 @@ def files(table, first, count, key=None):
     writer.add(
         pa.table(
             {
-                "n": pa.array(offsets, pa.int32()), "kafka_key": [key or b"k"] * count, "ok": [True] * count,
-                "o": [{"a": 1}] * count, "kafka_offset": offsets,
+                "n": pa.array(offsets, pa.int32()), "kafka_key": [key or b"k"] * count,
+                "ok": [True] * count, "o": [{"a": 1}] * count, "kafka_offset": offsets,
                 "kafka_partition": pa.array([0] * count, pa.int32()),
                 "kafka_timestamp": pa.array([NOON] * count, pa.timestamp("us", "UTC")),
                 "event_date": [date(2026, 1, 1 + n % 2) for n in offsets],

@@ -34,8 +34,8 @@ JOBS = {
     for name, child in load()[0].children["pipeline"].children.items()
     if name != "schema" and not child.instead
 }
-SHARED = {"cluster", "spark", "source", "target"}
-"""Tables of TOML that all jobs have: the section "Settings" is about them."""
+SHARED = {"cluster", "spark", "source", "target", "topic", "catalog"}
+"""Tables that all jobs have (the section "Settings" is about them), or whose names are data."""
 
 
 def section(begins):

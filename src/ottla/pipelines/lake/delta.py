@@ -87,7 +87,7 @@ class Delta:
 
     @property
     def version(self) -> int:
-        return self._table.version()
+        return int(self._table.version())
 
     def _by(self) -> list[str]:
         return list(self._table.metadata().partition_columns)
@@ -107,7 +107,8 @@ class Delta:
 
     def _state(self) -> State:
         def number(name: str) -> int | None:
-            return self._table.transaction_version(APP + name)
+            found: int | None = self._table.transaction_version(APP + name)
+            return found
 
         found = {BATCH: number(BATCH) or 0}
         partition = 0
@@ -189,7 +190,7 @@ class Delta:
         return self._table.count() if counts.null_count else pc.sum(counts).as_py() or 0
 
     def files(self) -> list[str]:
-        return self._table.file_uris()
+        return list(self._table.file_uris())
 
     # -- maintenance -------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -33,7 +34,7 @@ try:
         NoSuchTableError,
         TableAlreadyExistsError,
     )
-    from pyiceberg.expressions import AlwaysTrue, And, EqualTo, GreaterThanOrEqual, Or
+    from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import (
         ArrowScan,
         compute_statistics_plan,
@@ -131,7 +132,7 @@ class Iceberg:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        return self._table.properties
+        return dict(self._table.properties)
 
     @property
     def schema(self) -> pa.Schema:
@@ -234,7 +235,7 @@ class Iceberg:
         for attempt in range(TRIES):
             # pyiceberg would apply a change again upon what another run has committed.
             self._table.metadata.properties[RETRIES] = "0"
-            sequence = self._table.metadata.last_sequence_number + 1
+            sequence = getattr(self._table.metadata, "last_sequence_number", 0) + 1
             try:
                 with self._table.transaction() as transaction:
                     change(transaction, {STATE: text, COMMIT: mark})
@@ -280,17 +281,19 @@ class Iceberg:
         self, columns: Sequence[str] | None = None, least: Mapping[int, int] | None = None
     ) -> Iterator[pa.RecordBatch]:
         found: dict[str, Any] = {}
-        for partition, offset in (least or {}).items():
-            one = And(
-                EqualTo("kafka_partition", partition), GreaterThanOrEqual("kafka_offset", offset)
+        if least:
+            found["row_filter"] = " or ".join(
+                f"(kafka_partition == {partition} and kafka_offset >= {offset})"
+                for partition, offset in least.items()
             )
-            found["row_filter"] = Or(found["row_filter"], one) if found else one
         if columns is not None:
             found["selected_fields"] = tuple(columns)
-        yield from self._table.scan(**found).to_arrow_batch_reader()
+        reader = self._table.scan(**found).to_arrow_batch_reader()
+        schema = plain_schema(reader.schema)
+        yield from (batch.cast(schema) for batch in reader)
 
     def rows(self) -> int:
-        return self._table.scan().count()
+        return int(self._table.scan().count())
 
     def files(self) -> list[str]:
         return [task.file.file_path for task in self._table.scan().plan_files()]
@@ -298,11 +301,11 @@ class Iceberg:
     # -- maintenance -------------------------------------------------------------------------------
 
     def compact(self) -> Mapping[str, Any]:
-        by_day = defaultdict(list)
+        by_day: dict[str, list[Any]] = defaultdict(list)
         tasks = list(self._table.scan().plan_files())
         for task in tasks:
             if not task.delete_files:  # others' deletes of rows are theirs to apply
-                by_day[tuple(task.file.partition)].append(task)
+                by_day[repr(task.file.partition)].append(task)
         old: list[DataFile] = []
         new: list[File] = []
         scan = ArrowScan(
@@ -329,13 +332,15 @@ class Iceberg:
         return {"files": [len(tasks), len(tasks) - len(old) + len(new)]}
 
     def clean(self, older_than_hours: float) -> int:
+        before = datetime.now() - timedelta(hours=older_than_hours)  # noqa: DTZ005 - as it wants it
+        self._table.maintenance.expire_snapshots().older_than(before).commit()
+        self.refresh()
         named = set(self._table.inspect.all_files().column("file_path").to_pylist())
         system, root = fs.FileSystem.from_uri(self.uri)
-        before = time.time() - older_than_hours * 3600
         gone = 0
         for info in system.get_file_info(fs.FileSelector(root, recursive=True)):
             uri = self.uri + info.path.removeprefix(root)
-            if info.is_file and uri not in named and info.mtime.timestamp() < before:
+            if info.is_file and uri not in named and info.mtime.timestamp() < before.timestamp():
                 system.delete_file(info.path)
                 gone += 1
         return gone

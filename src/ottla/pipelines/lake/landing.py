@@ -497,7 +497,7 @@ class Landing:
             self.rows.append(new_rows, self.rows.state.after(accounts))
         if known:
             self.dead.replace(self.dead.schema, new_dead, self.dead.state.after({}))
-        return rows.num_rows
+        return int(rows.num_rows)
 
     def _landed(self, rows: pa.Table) -> Iterator[tuple[int, int]]:
         least: dict[int, int] = {}

@@ -27,9 +27,7 @@ META_COLUMNS = (
 META = pa.schema(
     [pa.field(a, TYPES.get(n, pa.int32())) for n, a in zip(ORIGINS, META_COLUMNS, strict=True)]
 )
-DEAD = pa.schema(
-    [(REASON, pa.string()), (DETAIL, pa.string()), (VALUE, pa.binary()), *META]  # type: ignore[list-item]
-)
+DEAD = pa.schema([(REASON, pa.string()), (DETAIL, pa.string()), (VALUE, pa.binary()), *META])
 """The columns of dead letters."""
 SUFFIXES = (".ddl", ".json", ".avsc")
 MOST_COLUMNS = 1_000

@@ -38,7 +38,10 @@ class Table(Protocol):
     where: str
     uri: str
     state: State
-    properties: Mapping[str, str]
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The table's own properties, what it belongs to (`CLUSTER`, …) among them."""
 
     @property
     def schema(self) -> pa.Schema:

@@ -19,7 +19,15 @@ from ottla.model.errors import ErrorCode, OttlaError
 from ottla.pipelines.lake.avro_columns import AvroColumns
 from ottla.pipelines.lake.dates import DateRule, dates
 from ottla.pipelines.lake.json_columns import JsonColumns, Parsed
-from ottla.pipelines.lake.schemas import DEAD, META_COLUMNS, ORIGINS, VALUE, merged
+from ottla.pipelines.lake.schemas import (
+    DEAD,
+    DETAIL,
+    META_COLUMNS,
+    ORIGINS,
+    REASON,
+    VALUE,
+    merged,
+)
 from ottla.pipelines.landing.spans import Span
 from ottla.pipelines.source.options import SourceOptions
 from ottla.pipelines.source.ranges import OffsetRange
@@ -163,39 +171,55 @@ def _holes(parts: "list[np.ndarray[Any, Any]]", wanted: OffsetRange) -> list[Spa
 
 
 def _split(plan: Plan, columns: Any, records: pa.RecordBatch, why: list[tuple[str, str]]) -> Split:
+    keep = plan.schema is None or plan.keep
+    rows, dead, parsed = split_records(columns, plan.schema, records, keep=keep)
+    why += parsed.reasons
+    if plan.date is not None and plan.rows.date_column not in rows.column_names:
+        rows = rows.append_column(plan.rows.date_column, dates(plan.date, rows))
+    return Split(rows, dead, parsed.seen)
+
+
+def split_records(
+    columns: Any, schema: pa.Schema | None, records: pa.RecordBatch, *, keep: bool
+) -> tuple[pa.Table, pa.Table, Parsed]:
+    """Return the rows of records, the dead letters among them, and what was parsed.
+
+    `keep`: the original bytes are a column of rows.
+    """
     values = records.column("value")
     raw = Parsed([], np.ones(len(records), bool))
     parsed = raw if columns is None else columns.parse(values)
-    why += parsed.reasons
     whole = bool(parsed.taken.all())
     good = records if whole else records.filter(pa.array(parsed.taken))
     found = _origins(good)
-    if plan.schema is not None:
-        of_values = pa.Table.from_batches(parsed.batches, plan.schema)
+    if schema is not None:
+        of_values = pa.Table.from_batches(parsed.batches, schema)
         found = pa.table(
             [*of_values.columns, *found.columns],
             names=[*of_values.column_names, *found.column_names],
         )
-    if plan.schema is None or plan.keep:
+    if keep:
         found = found.append_column(VALUE, good.column("value"))
-    if plan.date is not None:
-        assert plan.rows.date_column is not None
-        found = found.append_column(plan.rows.date_column, dates(plan.date, found))
     if whole:
-        return Split(found, DEAD.empty_table(), parsed.seen)
+        return found, DEAD.empty_table(), parsed
     bad = records.filter(pa.array(~parsed.taken))
     letters = _origins(bad)
     for name, texts in (
         (VALUE, bad.column("value")),
-        ("detail", pa.array([detail[:1000] for _, detail in parsed.reasons], pa.string())),
-        ("reason", pa.array([reason for reason, _ in parsed.reasons], pa.string())),
+        (DETAIL, pa.array([detail[:1000] for _, detail in parsed.reasons], pa.string())),
+        (REASON, pa.array([reason for reason, _ in parsed.reasons], pa.string())),
     ):
         letters = letters.add_column(0, name, texts)
-    return Split(found, letters, parsed.seen)
+    return found, letters, parsed
 
 
 def _origins(records: pa.RecordBatch) -> pa.Table:
-    return pa.table([records.column(name) for name in ORIGINS], names=list(META_COLUMNS))
+    """Return where records came from; streams of Spark do not say the leader epoch."""
+    columns = [
+        records.column(name) if name in records.schema.names else pa.nulls(len(records), pa.int32())
+        for name in ORIGINS
+    ]
+    return pa.table(columns, names=list(META_COLUMNS))
 
 
 class FileWriter:
