@@ -34,7 +34,6 @@ WORLDLY = {
 # a date's text or the terminal's width.
 PURE_BUT_FOR_IMPORTS = {
     "admin/operations/record_format.py", "pipelines/drilling/page.py",
-    "pipelines/replaying/encoding.py",
     "pipelines/replica_files/checks.py", "pipelines/replica_files/compare.py",
     "pipelines/replica_files/judge.py", "pipelines/replica_files/replica.py",
     "pipelines/timeline/lines.py", "pipelines/timeline/picture.py", "pipelines/timeline/when.py",
@@ -318,7 +317,7 @@ KNOWN_DEAD = {
     "zookeeper/errors.py": {"*"},
     # What users call from their own programs.
     "pipelines/auditing/stamps.py": {"Stamps"},
-    "pipelines/replaying/origins.py": {"value_of"},
+    "pipelines/sink/data_source.py": {"streamWriter"},
     "testing/chaos.py": {"during"},
     # Found by pytest.
     "testing/plugin.py": {"*"},
