@@ -101,6 +101,7 @@ def read(bootstrap: str, count: int) -> list[int]:
     return sorted(found)
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.ottla(brokers=1, in_process=True)
 def test_each_minute_is_added_up_once(
     spark: Any, ottla_cluster: SyncCluster, kafka_bootstrap: str, tmp_path: Path

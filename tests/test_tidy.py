@@ -32,7 +32,7 @@ WORLDLY = {
 # Modules that call themselves pure and reach the world by an import: for a type, a name of a fault,
 # a date's text or the terminal's width.
 PURE_BUT_FOR_IMPORTS = {
-    "admin/operations/record_format.py", "pipelines/replaying/encoding.py",
+    "admin/operations/record_format.py",
     "admin/replica_files/checks.py", "admin/replica_files/compare.py",
     "admin/replica_files/judge.py", "admin/replica_files/replica.py",
 }  # fmt: skip
@@ -302,7 +302,7 @@ KNOWN_DEAD = {
     # One class for each of ZooKeeper's codes, found as subclasses.
     "zookeeper/errors.py": {"*"},
     # What users call from their own programs.
-    "pipelines/replaying/origins.py": {"value_of"},
+    "pipelines/sink/data_source.py": {"streamWriter"},
     "testing/chaos.py": {"during"},
     # Found by pytest.
     "testing/plugin.py": {"*"},

@@ -22,6 +22,7 @@ from ottla.pipelines.sink.options import parse_sink_options
 from ottla.pipelines.source.cluster import Cluster
 from support.cluster import OttlaCluster
 from support.kafka39 import Kafka39Cluster
+from support.kafka41 import Kafka44Cluster
 from support.replayed import read_all
 from support.waiting import until
 
@@ -34,10 +35,11 @@ FEW = {
 }
 
 
-@pytest.fixture(scope="module", params=["ottla", "kafka"])
+@pytest.fixture(scope="module", params=["ottla", "kafka-3.9", "kafka-4.4"])
 def cluster(request, tmp_path_factory):
-    kind = OttlaCluster if request.param == "ottla" else Kafka39Cluster
-    with kind(tmp_path_factory.mktemp(request.param), brokers=1, **FEW) as cluster:
+    kinds = {"ottla": OttlaCluster, "kafka-3.9": Kafka39Cluster, "kafka-4.4": Kafka44Cluster}
+    folder = tmp_path_factory.mktemp(request.param)
+    with kinds[request.param](folder, brokers=1, **FEW) as cluster:
         yield cluster
 
 

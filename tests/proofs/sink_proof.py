@@ -173,7 +173,7 @@ def proof(cluster, folder, count, *, drivers=2, brokers=(1, 2)):
     create(cluster, SOURCE)
     create(cluster, TARGET)
     send(cluster, count)
-    per_batch = max(count // 15, 1_000)
+    per_batch = max(count // 10, 1_000)
     facts = [killed_driver(cluster, folder, per_batch, 2) for n in range(drivers)]
     if brokers:
         facts.append(last_run(cluster, folder, per_batch, brokers=brokers))

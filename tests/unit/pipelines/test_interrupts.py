@@ -129,18 +129,15 @@ def test_a_round_that_an_interrupt_cut_short_is_not_tried_again(monkeypatch):
     """Without what is noted it was a lost worker: copied again, and the mirror went on for ever."""
     tries = []
 
-    def run(self, spans):
-        tries.append(spans)
+    def save(self, new, batch):
+        tries.append(batch)
         cut_short(signal.SIGTERM)
 
-    monkeypatch.setattr(Rounds, "_run", run)
-    monkeypatch.setattr("ottla.pipelines.replaying.rounds.next_round", lambda *_: {0: "a span"})
-    rounds = Rounds(SimpleNamespace(
-        replay=SimpleNamespace(batch_records=1), target=None, source=None
-    ))  # fmt: skip
+    monkeypatch.setattr(Rounds, "_save", save)
+    rounds = Rounds(SimpleNamespace(replay=None, target=None, source=None))
     with redirect_stderr(io.StringIO()):
-        assert job.run("mirror", lambda: rounds.copy_next({0: 1})) == 130
-    assert len(tries) == 1
+        assert job.run("mirror", lambda: rounds._write(None, 7)) == 130
+    assert tries == [7]
 
 
 def test_a_batch_that_an_interrupt_cut_short_is_not_tried_again(monkeypatch):

@@ -96,6 +96,7 @@ class Rounds:
             self._map = state.refuse_missing(replay, self.source, found)
             if known is None:
                 state.refuse_new(replay, self.source, found, self._store)
+            state.refuse_other_times(self._to, replay)
         self._create = found is None
 
     def open(self) -> None:

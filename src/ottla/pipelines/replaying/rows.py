@@ -132,6 +132,10 @@ def refuse_bad_expressions(spark: "SparkSession", replay: Replay) -> None:
     try:
         given = spark.createDataFrame([], ALL_COLUMNS)
         types = dict(given.selectExpr(*(f"{e} as {n}" for n, e in replay.transform.items())).dtypes)
+        for name, kind in types.items():
+            wanted = "binary" if name in ("key", "value") else {"headers": HEADERS}.get(name, name)
+            if kind not in (wanted, "string" if wanted == "binary" else wanted):
+                raise ConfigError(f"[replay]: transform.{name} gives {kind}, not {wanted}")
         found = copied(given, replay, "")
         deterministic = found._jdf.queryExecution().analyzed().deterministic()  # noqa: SLF001
     except PySparkException as error:
@@ -144,10 +148,6 @@ def refuse_bad_expressions(spark: "SparkSession", replay: Replay) -> None:
             "[replay]: filter or transform gives something else each time: the check would not "
             "agree with what was copied"
         )
-    wanted = {"key": "binary", "value": "binary", "headers": HEADERS, "timestamp": "timestamp"}
-    for name, kind in types.items():
-        if kind not in (wanted[name], "string" if wanted[name] == "binary" else kind):
-            raise ConfigError(f"[replay]: transform.{name} gives {kind}, not {wanted[name]}")
 
 
 def _text(value: "Column") -> "Column":

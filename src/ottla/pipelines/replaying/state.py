@@ -82,11 +82,15 @@ def found_of(cluster: Cluster, name: str) -> Found:
 def target_of(cluster: Cluster, replay: Replay) -> Found | None:
     """Return the target; None if it is still to be created."""
     try:
-        found = found_of(cluster, replay.target)
+        return found_of(cluster, replay.target)
     except UnknownTopicError as error:
         if replay.create:
             return None
         raise ConfigError(f"target: {error}; create it, or set replay.create = true") from None
+
+
+def refuse_other_times(cluster: Cluster, replay: Replay) -> None:
+    """Raise ConfigError if the target does not keep the records' timestamps."""
     given = []
     with suppress(OttlaError):  # without the right to ask, the check will tell
         given = cluster.run(
@@ -97,7 +101,6 @@ def target_of(cluster: Cluster, replay: Replay) -> Found | None:
             f"topic {replay.target} sets timestamps itself, so those of the records would be lost: "
             f"set {TIME_SETTING}=CreateTime on it"
         )
-    return found
 
 
 def places(cluster: Cluster, found: Found, place: Place, side: str) -> dict[int, int]:

@@ -1,6 +1,6 @@
 """Rows of Spark to the bytes of record batches, column by column.
 
-Pure. Lengths and deltas become columns of varints, and Arrow joins the columns of a record: no
+Lengths and deltas become columns of varints, and Arrow joins the columns of a record: no
 Python object is made for a row, except where it has headers. Spark: `KafkaWriteTask` and
 `KafkaRowWriter`, whose columns these are (`timestamp` is ours); other columns are left out.
 """
