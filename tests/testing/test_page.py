@@ -33,11 +33,11 @@ def run(folder, *arguments):
 def test_every_block_of_the_page_runs(tmp_path):
     text = PAGE.read_text(encoding="utf-8")
     blocks = BLOCK.findall(text)
-    assert len(blocks) == text.count("```python") == 5
+    assert len(blocks) == text.count("```python") == 6
     for name, code in blocks:
         (tmp_path / name).write_text(code)
     out = run(tmp_path, "--ottla-in-process")
-    assert "7 passed" in out
+    assert "8 passed" in out
     # test_examples.py runs this one with settings that are not safe, too.
     example = (ROOT / "examples" / "test_chaos.py").read_text(encoding="utf-8")
     assert dict(blocks)["test_chaos.py"] == example

@@ -24,6 +24,7 @@ class Up(Struct):
     zookeeper_server: str
     client_settings: str | None
     brokers: list[StartedBroker]
+    schema_registry: str | None
 
 
 class Down(Struct):

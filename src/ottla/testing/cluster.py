@@ -133,6 +133,7 @@ class Cluster:
         """How often a broker was killed, stopped, paused, …, by the name of the method."""
         return self.sync.faults
 
+    stop_schema_registry = _awaited(SyncCluster.stop_schema_registry)
     running = _plain(SyncCluster.running)
     paused = _plain(SyncCluster.paused)
     pid = _plain(SyncCluster.pid)

@@ -127,6 +127,7 @@ class _Clusters:
         if cluster is not None:
             repair(cluster, REPAIRED_WITHIN_S)
             if empty:
+                cluster.stop_schema_registry()
                 for topic in {p.rpartition("-")[0] for p in cluster.partitions()}:
                     cluster.delete_topic(topic)
             return cluster

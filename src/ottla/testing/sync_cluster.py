@@ -215,9 +215,7 @@ class SyncCluster:
 
     def close(self) -> None:
         """Stop everything; brokers whose data is kept stop gracefully. Closing twice is fine."""
-        registry, self._registry = self._registry, None
-        if registry is not None:
-            registry.close()
+        self.stop_schema_registry()
         host, self._host = self._host, None
         if host is not None:
             if self._keep:
@@ -262,6 +260,12 @@ class SyncCluster:
 
             self._registry = SchemaRegistry(self.bootstrap)
         return self._registry.url
+
+    def stop_schema_registry(self) -> None:
+        """Stop the schema registry, if it runs; what it holds is in the topic `_schemas`."""
+        registry, self._registry = self._registry, None
+        if registry is not None:
+            registry.close()
 
     @property
     def zookeeper(self) -> str:

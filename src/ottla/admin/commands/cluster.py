@@ -120,6 +120,7 @@ def _up(folder: "ClusterDir", wanted: "Wanted", output: Format, *, foreground: b
                 cluster.zookeeper.server,
                 str(folder.clients_dir) if cluster.secure else None,
                 found,
+                cluster.registry.url if cluster.registry is not None else None,
             )
         )
     count = plural(len(cluster.brokers), "broker")

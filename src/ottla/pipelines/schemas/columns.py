@@ -32,6 +32,7 @@ def from_registry(
     for Spark's `from_json`; fields that a value does not have are null, others are left out.
     `mode`: FAILFAST ends the query at the first bad record, PERMISSIVE gives null for it.
     """
+    import pyarrow as pa  # Spark reads it from the hints of `decoded`
     from pyspark.sql.functions import arrow_udf
     from pyspark.sql.pandas.types import to_arrow_type
     from pyspark.sql.types import _parse_datatype_string
@@ -43,7 +44,7 @@ def from_registry(
     decoder, fails = RegistryDecoder(settings), mode.upper() == "FAILFAST"
     wanted = to_arrow_type(kind, timezone="UTC")
 
-    def decoded(values: "pa.Array") -> "pa.Array":
+    def decoded(values: pa.Array) -> pa.Array:
         found = decoder.decode(values.to_pylist())
         arrow, errors = as_arrow(found.rows, wanted)
         problem = next((e for e in map(_first, found.errors, errors) if e), None)
@@ -51,13 +52,8 @@ def from_registry(
             raise ValueError(problem)
         return arrow
 
-    # Only what stands here is told to Spark: with postponed annotations it could not read it.
-    make: Callable[..., Any] = arrow_udf(decoded, kind, functionType=_SCALAR)
+    make: Callable[..., Any] = arrow_udf(decoded, kind)
     return make(column)
-
-
-_SCALAR = 250
-"""`PythonEvalType.SQL_SCALAR_ARROW_UDF`."""
 
 
 def _first(one: str | None, other: str | None) -> str | None:
