@@ -5,7 +5,7 @@ What a cluster refuses is in `tests/compat/test_produce_consume.py`.
 
 import pytest
 
-from ottla.admin import cli
+from ottla.cli import grammar as cli
 
 WRONG = [
     ("produce", "name a topic"),
