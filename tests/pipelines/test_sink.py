@@ -305,10 +305,12 @@ def test_a_transaction_that_took_too_long_is_told(cluster):
     )
     committer.open()
     message = prepare(committer, options, 0)
+    client, name = committer._cluster.client, transactional_id("slow-sink", 0, 0)
     until(
-        lambda: not committer._cluster.run(
-            list_transactions(committer._cluster.client, ["Ongoing"], [])
-        ),
+        lambda: name not in {
+            one.transactional_id
+            for one in committer._cluster.run(list_transactions(client, ["Ongoing"], []))
+        },
         60, "the coordinator aborts it",
     )  # fmt: skip
     with pytest.raises(OttlaError, match="=1000: raise it"):

@@ -6,6 +6,7 @@ driver, and calls `abort` if anything failed, `commit` included. Spark: `KafkaSt
 """
 
 import asyncio
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 """Local properties of a stream's tasks."""
 MOST_IN_FLIGHT = 8
+STOPPING_S = 3.0
+"""How long a task may run on once its job has failed: Spark ends its worker after two seconds."""
 
 
 @dataclass(frozen=True)
@@ -222,6 +225,9 @@ class _Writer:
                 committer.commit(query, batch, prepared)
             else:
                 committer.abort()
+                if messages.count(None) > 1:  # beside the task that failed, some may still write
+                    time.sleep(STOPPING_S)
+                    committer.abort()
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
