@@ -34,7 +34,7 @@ def encode(entries: Iterable[AbortedTransaction]) -> bytes:
 def decode(data: bytes, base_offset: int) -> list[AbortedTransaction]:
     """Read an index file; CorruptIndexError unless it can be one."""
     if len(data) % ENTRY_SIZE:
-        raise CorruptIndexError(f"{len(data)} bytes are no whole number of entries")
+        raise CorruptIndexError(f"{len(data)} bytes are not a whole number of entries")
     entries = []
     for version, *fields in ENTRY.iter_unpack(data):
         if version != _VERSION:

@@ -37,7 +37,7 @@ class OffsetIndex:
         return len(self.offsets)
 
     def copy(self) -> "OffsetIndex":
-        """Return one of its own for a worker; a megabyte is copied in a tenth of a millisecond."""
+        """Return a copy for a worker; a megabyte is copied in a tenth of a millisecond."""
         index = OffsetIndex(self.base_offset)
         index.offsets, index.positions = self.offsets[:], self.positions[:]
         return index
@@ -98,7 +98,7 @@ class OffsetIndex:
     def load(cls, base_offset: int, data: bytes, log_size: int) -> "OffsetIndex":
         """Read an index file; CorruptIndexError unless it can be one of a log of `log_size`."""
         if len(data) % OFFSET_ENTRY:
-            raise CorruptIndexError(f"{len(data)} bytes are no whole number of entries")
+            raise CorruptIndexError(f"{len(data)} bytes are not a whole number of entries")
         raw = array("i")
         raw.frombytes(data)
         raw.byteswap()
@@ -177,7 +177,7 @@ class TimeIndex:
     def load(cls, base_offset: int, data: bytes) -> "TimeIndex":
         """Read an index file; CorruptIndexError unless it can be one."""
         if len(data) % TIME_ENTRY:
-            raise CorruptIndexError(f"{len(data)} bytes are no whole number of entries")
+            raise CorruptIndexError(f"{len(data)} bytes are not a whole number of entries")
         raw = array("i", data)
         words = array("i", bytes(2 * 4 * (len(raw) // 3)))
         words[0::2] = raw[0::3]

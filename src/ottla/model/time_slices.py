@@ -53,7 +53,7 @@ class TimeSlice:
 
 
 class InTimeSlices(Generic[T]):
-    """The same items, for `async for`; yields to the loop whenever a time slice is over."""
+    """Wraps items for `async for`; yields to the loop whenever a time slice is over."""
 
     __slots__ = ("_items", "_time_slice")
 

@@ -103,9 +103,7 @@ def hanging(
     ] = None,
     older_than: Annotated[
         str,
-        Option(
-            metavar="15m", help="Ignore transactions with newer writes [transaction.max.timeout.ms]"
-        ),
+        Option(metavar="15m", help="Ignore transactions with newer writes"),
     ] = "15m",
 ) -> None:
     from datetime import UTC, datetime

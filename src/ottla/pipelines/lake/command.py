@@ -47,28 +47,30 @@ WORK = Work(quick_java=True, modules=MODULES)
 class Options(job.Options):
     """What follows `ottla pipeline lake`."""
 
-    once: Annotated[bool, Option("--once", help="Land what is there now [default]")] = False
+    once: Annotated[
+        bool, Option("--once", help="Land the records present now, then stop [default]")
+    ] = False
     follow: Annotated[bool, Option("--follow", help="Continue until Ctrl-C or SIGTERM")] = False
     infer: Annotated[bool, Option("--infer", help="Print a schema for [value]")] = False
     land_dead: Annotated[
-        bool, Option("--land-dead", help="Parse dead letters again with the schema of today")
+        bool, Option("--land-dead", help="Parse dead letters again with the current schema")
     ] = False
     compact: Annotated[
-        bool, Option("--compact", help="Merge small files, delete what no version names")
+        bool, Option("--compact", help="Merge small files and delete unreferenced ones")
     ] = False
     files: Annotated[bool, Option("--files", help="Print the committed files")] = False
     migrate: Annotated[
-        bool, Option("--migrate", help="Take over tables of Ottla before 0.35 as they lie")
+        bool, Option("--migrate", help="Convert tables of earlier versions of Ottla, in place")
     ] = False
     widen: Annotated[
-        bool, Option("--widen", help="Rewrite tables whose columns the schema has wider")
+        bool, Option("--widen", help="Rewrite tables to the schema's wider column types")
     ] = False
     verify: Annotated[
-        bool, Option("--verify", help="Then ask the cluster for each offset again, and compare")
+        bool, Option("--verify", help="Then compare every offset with the cluster again")
     ] = False
     sql: Annotated[
         Path | None,
-        Option(metavar="FILE", help="Run a query over the tables, which are named as their topics"),
+        Option(metavar="FILE", help="Run a query over the tables, named after their topics"),
     ] = None
 
 
