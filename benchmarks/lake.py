@@ -27,17 +27,11 @@ from support.cluster import OttlaCluster
 TOPIC = "flights"
 CONFIG = Path(__file__).parent.parent / "src" / "ottla" / "admin" / "demo" / "flights.toml"
 WAYS = {
-    "json, no date folders": ["layout.date=", "layout.gather=false"],
-    "json, date folders": ["layout.gather=false"],
-    "json, no check for unknown fields": [
-        "layout.date=", "layout.gather=false", "value.drift=ignore"
-    ],
-    "json, a file for each date and batch": [],
-    "raw": ["layout.date=", "layout.gather=false", "value.format=raw", "value.schema="],
-    'json, no date folders, format("ottla")': [
-        "layout.date=", "layout.gather=false", "lake.source=ottla"
-    ],
-}  # fmt: skip
+    "json, date folders": [],
+    "json, no date folders": ["layout.date="],
+    "json, no check for unknown fields": ["layout.date=", "value.drift=ignore"],
+    "raw": ["layout.date=", "value.format=raw", "value.schema="],
+}
 SCAN = """
 import sys, time
 from ottla.pipelines.session import Wanted, start_session
