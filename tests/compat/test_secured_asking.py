@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla.model.errors import OttlaError
 from ottla.pipelines.config import Cluster
 from ottla.pipelines.declarative.cluster_offsets import Held, held_offsets
+from ottla.pipelines.lake import asking
 from ottla.pipelines.lake import command as lake
-from ottla.pipelines.landing import asking
 from ottla.zookeeper.embedded import start_own_zookeeper
 from support.certificates import Authority
 from support.sasl_ssl import OPERATOR, SaslSslOttla

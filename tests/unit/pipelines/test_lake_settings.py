@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.pipelines.lake import command as lake
-from ottla.pipelines.landing.settings import parse_time
+from ottla.pipelines.lake.settings import parse_time
 
 GOOD = [
     "cluster.bootstrap_servers=127.0.0.1:1",

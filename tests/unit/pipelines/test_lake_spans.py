@@ -2,7 +2,7 @@
 
 import random
 
-from ottla.pipelines.landing.spans import Span, plan
+from ottla.pipelines.lake.spans import Span, plan
 
 
 def test_batches_take_everything_once_whatever_the_limit():

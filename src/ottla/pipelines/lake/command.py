@@ -23,12 +23,12 @@ from ottla.model.errors import OttlaError
 from ottla.model.printable import plural
 from ottla.pipelines import interrupts, job
 from ottla.pipelines.config import read_config
+from ottla.pipelines.lake import asking
 from ottla.pipelines.lake.landing import Batch, Landing
 from ottla.pipelines.lake.metrics import Metrics
 from ottla.pipelines.lake.opening import Tables
 from ottla.pipelines.lake.results import LakeResult, Maintained, TopicResult
 from ottla.pipelines.lake.settings import Settings
-from ottla.pipelines.landing import asking
 from ottla.pipelines.session import Work, start_session
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.options import Subscription

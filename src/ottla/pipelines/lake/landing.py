@@ -26,6 +26,8 @@ from ottla.model.errors import ConfigError, ErrorCode, OttlaError, UnknownTopicE
 from ottla.model.printable import plural
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines import interrupts
+from ottla.pipelines.lake import asking, gaps
+from ottla.pipelines.lake.asking import CLIENT_ID, Topic
 from ottla.pipelines.lake.avro_columns import AvroColumns
 from ottla.pipelines.lake.dates import rule_of
 from ottla.pipelines.lake.json_columns import JsonColumns
@@ -45,12 +47,10 @@ from ottla.pipelines.lake.schemas import (
     widens,
 )
 from ottla.pipelines.lake.settings import Settings
+from ottla.pipelines.lake.spans import Span, plan
 from ottla.pipelines.lake.state import Account
 from ottla.pipelines.lake.tables import CLUSTER, TOPIC, TOPIC_ID, ConflictError
 from ottla.pipelines.lake.writing import File, FileWriter, Plan, Task, Written, write
-from ottla.pipelines.landing import asking, gaps
-from ottla.pipelines.landing.asking import CLIENT_ID, Topic
-from ottla.pipelines.landing.spans import Span, plan
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.options import SourceOptions, parse_options
 from ottla.pipelines.source.ranges import OffsetRange, divided

@@ -3,9 +3,9 @@
 import msgspec
 
 from ottla.model.errors import OttlaError
+from ottla.pipelines.lake import asking
 from ottla.pipelines.lake.schemas import ddl, merged, seen_in, settled
 from ottla.pipelines.lake.settings import Settings
-from ottla.pipelines.landing import asking
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.options import parse_options
 from ottla.pipelines.source.ranges import OffsetRange

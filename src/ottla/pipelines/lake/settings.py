@@ -4,13 +4,14 @@ Invariants: a value that makes no sense is refused in one line, before Spark sta
 """
 
 import re
+from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
 
+from ottla.model.errors import ConfigError
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines.config import Cluster, Spark
-from ottla.pipelines.landing.settings import parse_time
 
 TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
@@ -125,3 +126,14 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
         """Return what holds for a topic."""
         own = self.topic.get(topic, Own())
         return own.value or self.value, own.layout or self.layout
+
+
+def parse_time(text: str) -> int:
+    """Return a time in ISO 8601 as milliseconds since 1970; without a zone it is UTC."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(f"{text!r} is no time; write 2026-01-31T12:00:00") from None
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=UTC)
+    return int(found.timestamp() * 1000)

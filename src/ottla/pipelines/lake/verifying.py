@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ottla.model.printable import plural
+from ottla.pipelines.lake.gaps import Reader
 from ottla.pipelines.lake.landing import Landing
-from ottla.pipelines.landing.gaps import Reader
-from ottla.pipelines.landing.spans import Span
+from ottla.pipelines.lake.spans import Span
 from ottla.pipelines.source.cluster import Cluster
 
 PLACE = ("kafka_partition", "kafka_offset")

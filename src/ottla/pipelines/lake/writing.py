@@ -28,7 +28,7 @@ from ottla.pipelines.lake.schemas import (
     VALUE,
     merged,
 )
-from ottla.pipelines.landing.spans import Span
+from ottla.pipelines.lake.spans import Span
 from ottla.pipelines.source.options import SourceOptions
 from ottla.pipelines.source.ranges import OffsetRange
 from ottla.pipelines.source.scan import scan

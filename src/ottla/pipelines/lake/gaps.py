@@ -12,8 +12,8 @@ from ottla.client.fetching import fetch
 from ottla.model.errors import ErrorCode, OttlaError, error_name
 from ottla.model.ids import TopicPartition
 from ottla.model.printable import plural
-from ottla.pipelines.landing.asking import Topic
-from ottla.pipelines.landing.spans import Span
+from ottla.pipelines.lake.asking import Topic
+from ottla.pipelines.lake.spans import Span
 from ottla.pipelines.source.cluster import Cluster
 from ottla.wire.messages.records import FetchResponse
 from ottla.wire.records import Aborted, Record, iter_batches, iter_records

@@ -13,7 +13,7 @@ from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines import config
-from ottla.pipelines.landing.spans import Span
+from ottla.pipelines.lake.spans import Span
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.options import Subscription, parse_options
 from ottla.pipelines.source.planning import edges
