@@ -10,7 +10,7 @@ as such instead of judging them again.
 import contextlib
 import errno
 import json
-import pickle
+import pickle  # of our own tasks alone  # nosec B403
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
