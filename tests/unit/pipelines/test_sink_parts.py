@@ -11,7 +11,7 @@ from pyspark.sql import types as t
 
 from ottla.model import partitioning
 from ottla.model.errors import ConfigError
-from ottla.pipelines.sink import encoding
+from ottla.pipelines.sink import encoding, writer
 from ottla.pipelines.sink.committing import Decision, Plan, Prepared
 from ottla.pipelines.sink.encoding import RowEncoder, murmur2, refuse_schema, varints
 from ottla.pipelines.sink.options import parse_sink_options
@@ -169,3 +169,24 @@ def test_what_a_plan_skips():
     assert [lost.skips("q", 3, task) for task in (0, 1)] == [True, False]
     assert [lost.repeats("q", n) for n in (2, 3, 4)] == [False, True, False]
     assert not Plan("p").skips("q", 0, 0)
+
+
+def test_a_failed_write_aborts_again_what_tasks_still_wrote(monkeypatch):
+    done = []
+
+    class Committer:
+        def __init__(self, *_):
+            pass
+
+        def abort(self):
+            done.append("abort")
+
+    monkeypatch.setattr(writer, "Committer", Committer)
+    monkeypatch.setattr(writer.time, "sleep", done.append)
+    schema = t.StructType([t.StructField("value", t.StringType())])
+    writing = writer.batch_writer({**WHERE, "topic": "t"}, schema, overwrite=False)
+    plan = writing.plan = Plan("p")
+    writing.abort([None, writer.Written(plan, "", None)])
+    assert done == ["abort"], "the task that failed has ended"
+    writing.abort([None, None])
+    assert done == ["abort", "abort", writer.STOPPING_S, "abort"]
