@@ -132,6 +132,7 @@ class Landing:
         found = tables.open(self.name)
         column = None if self._layout.date is None else self._layout.date_column
         if found is None:
+            tables.refuse_strangers(self.name)
             bound = {CLUSTER: topic.cluster_id, TOPIC: topic.name, TOPIC_ID: topic.topic_id}
             found = tables.create(self.name, self._wanted, DEAD, column, bound)
         self.rows, self.dead = found

@@ -6,9 +6,11 @@ Iceberg:  NAMESPACE.TOPIC and NAMESPACE.TOPIC__dead in a catalog, under the same
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 import pyarrow as pa
 
+from ottla.model.errors import OttlaError
 from ottla.pipelines.lake.settings import Settings
 from ottla.pipelines.lake.tables import Table
 
@@ -49,6 +51,27 @@ class Tables:
         """Open a topic's tables; None if they are not there, or not both."""
         rows, dead = self._open(topic, DATA), self._open(topic, DEAD)
         return None if rows is None or dead is None else (rows, dead)
+
+    def refuse_strangers(self, topic: str) -> None:
+        """Refuse a folder with files of something else, for a topic without a table of rows.
+
+        Only in file systems: elsewhere there are no folders.
+        """
+        if not self.path.startswith("file://"):
+            return
+        path = Path(self.path.removeprefix("file://")) / topic
+        if (path / "table.json").exists():
+            raise OttlaError(
+                f"{path} is of a version of Ottla before 0.35: --migrate takes it over"
+            )
+        if self._open(topic, DATA) is not None:
+            return
+        # A run that was killed may have left a table that is just made.
+        own = {DATA: path / DATA, DEAD: path / DEAD}
+        made = "metadata" if self._iceberg else "_delta_log"
+        for folder, names in ((path, set(own)), (own[DATA], {made}), (own[DEAD], {made})):
+            if folder.exists() and {found.name for found in folder.iterdir()} - names:
+                raise OttlaError(f"{folder} is not empty and no table of this job")
 
     def create(
         self,

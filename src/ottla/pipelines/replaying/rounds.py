@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from ottla.model.errors import ConfigError, OttlaError
+from ottla.model.errors import ConfigError, OffsetOutOfRangeError, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.printable import plural
 from ottla.model.protocol import EARLIEST, LATEST
@@ -201,6 +201,7 @@ class Rounds:
         upto = self._upto(ends)
         if upto == known.next:
             return False
+        self._refuse_gone(known.next, upto)
         began, before = time.monotonic(), self.total
         new = msgspec.structs.replace(
             known, run=self._run, before=known.next, next=upto, records=before
@@ -215,6 +216,17 @@ class Rounds:
             f"{plural(copied, 'record')}, {round(copied / max(seconds, 1e-9)):,}/s, lag {lag:,}"
         )
         return True
+
+    def _refuse_gone(self, nexts: Mapping[int, int], upto: Mapping[int, int]) -> None:
+        """Refuse a round that begins at an offset which the source has no more."""
+        for p, first in sorted(self._firsts().items()):
+            at = nexts.get(p, first)
+            if at < min(first, upto.get(p, at)):
+                raise OffsetOutOfRangeError(
+                    f"{self._replay.topic}-{p}: offsets {at}..{first - 1} were "
+                    "removed from the cluster before they were copied; to go on without them name "
+                    "another replay.job, which begins at replay.start"
+                )
 
     def _upto(self, ends: Mapping[int, int]) -> dict[int, int]:
         """Return where the next round ends: about `batch_records` offsets, shared by what waits."""
