@@ -188,11 +188,11 @@ def compile_proto(text: str, references: Iterable[tuple[str, str]]) -> bytes | N
         for name, other in [*references, ("schema.proto", text)]:
             file = (Path(folder) / name).resolve()
             if not file.is_relative_to(Path(folder).resolve()):
-                raise invalid_schema(f"{name!r} is no name of a file")
+                raise invalid_schema(f"{name!r} is not a file name")
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(other, encoding="utf-8")
         known = importlib.resources.files("grpc_tools") / "_proto"
-        command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}", f"-I{known}",
+        command = [sys.executable, "-P", "-m", "grpc_tools.protoc", f"-I{folder}", f"-I{known}",
                    f"--descriptor_set_out={folder}/out", "schema.proto"]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
         if done.returncode:

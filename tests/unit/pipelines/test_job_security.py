@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from ottla.model.errors import ConfigError
-from ottla.pipelines import job, lake, replay, session
+from ottla.pipelines import job, replay, session
 from ottla.pipelines.config import Cluster, Spark, read_config
 from ottla.pipelines.declarative import command as init
 from ottla.pipelines.declarative.cluster_offsets import held_offsets
+from ottla.pipelines.lake import command as lake
 from ottla.pipelines.source.cluster import _security
 from ottla.pipelines.source.options import parse_options
 from ottla.security.client_properties import KEYS, LOCATIONS, SECRETS

@@ -332,21 +332,23 @@ class Demo:
         self._starts += 1
         self._lake.mkdir(exist_ok=True)
         java = find_java().resolve().parent.parent
+        env = {"JAVA_HOME": str(java), "SPARK_LOCAL_IP": HOST} | {"PYSPARK_PYTHON": sys.executable}
         with (self._lake / "spark.out").open("ab") as out, self._spark_log.open("ab") as log:
             self._spark = subprocess.Popen(  # noqa: S603 - our own program
                 [
-                    sys.executable, "-P", str(FLIGHTS_JOB), self._cluster.bootstrap, TOPIC,
+                    sys.executable,
+                    "-P",
+                    str(FLIGHTS_JOB),
+                    self._cluster.bootstrap,
+                    TOPIC,
                     str(self._lake),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=log,
                 start_new_session=True,
-                env={
-                    **os.environ, "JAVA_HOME": str(java), "PYSPARK_PYTHON": sys.executable,
-                    "SPARK_LOCAL_IP": HOST,
-                },
-            )  # fmt: skip
+                env=os.environ | env,
+            )
 
     def _end_spark(self) -> None:
         if self._spark is not None:

@@ -276,12 +276,6 @@ def _kept(options: SourceOptions | None) -> Cluster | None:
 atexit.register(close_kept)
 
 
-def refuse_unknown(options: SourceOptions) -> None:
-    """Ask for what is subscribed to; OttlaError if it does not exist, or no broker responds."""
-    with Cluster(options) as cluster:
-        cluster.topics(options.subscription)
-
-
 def _topic(found: Any) -> Topic:
     partitions = tuple(sorted(p.partition_index for p in found.partitions))
     return Topic(found.name, found.topic_id or ZERO_UUID, partitions)
