@@ -1,9 +1,10 @@
 """Runs of scenarios: the same again, within their limits, and what they find."""
 
+import itertools
+
 import msgspec
 import pytest
 
-from ottla.model.errors import ErrorCode
 from ottla.sim.scenarios import configured_clients, report, search, worker
 from ottla.sim.scenarios.explanation import explain
 from ottla.sim.scenarios.fault_schedule import LOSSY
@@ -80,32 +81,27 @@ def test_one_replica_in_sync_is_not_enough_and_two_are():
 
 def test_a_lost_record_is_found_whoever_says_it_was_acknowledged(monkeypatch):
     """Plant a producer that takes acks=1 for acks=all: with settings that are safe it is found."""
-    send = configured_clients.ConfiguredProducer._send
+    produce = configured_clients.produce
 
-    async def careless(self, write, batch, *, refresh):
-        before = self._settings
-        self._settings = msgspec.structs.replace(before, acks=1)
-        try:
-            return await send(self, write, batch, refresh=refresh)
-        finally:
-            self._settings = before
+    async def careless(*batch, **how):
+        return await produce(*batch, **{**how, "acks": 1})
 
-    monkeypatch.setattr(configured_clients.ConfiguredProducer, "_send", careless)
+    monkeypatch.setattr(configured_clients, "produce", careless)
     found = of(SAFE, Job(2, seconds=300.0))
     assert any(b.promise == "kept" for b in found.broken)
 
 
 def test_a_record_that_is_sent_twice_is_found(monkeypatch):
     """Plant a producer that sends again what was acknowledged, without idempotence."""
-    send = configured_clients.ConfiguredProducer._send
+    produce, sent = configured_clients.produce, itertools.count(1)
 
-    async def twice(self, write, batch, *, refresh):
-        code, offset = await send(self, write, batch, refresh=refresh)
-        if code == ErrorCode.NONE and write.number == 20:
-            await send(self, write, batch, refresh=refresh)
-        return code, offset
+    async def twice(*batch, **how):
+        found = await produce(*batch, **how)
+        if next(sent) == 20:
+            await produce(*batch, **how)
+        return found
 
-    monkeypatch.setattr(configured_clients.ConfiguredProducer, "_send", twice)
+    monkeypatch.setattr(configured_clients, "produce", twice)
     values = SAFE | {"producer": {"enable.idempotence": False}, "faults": []}
     assert [b.promise for b in of(values, Job(1, seconds=30.0)).broken] == ["once"]
     idempotent = of(SAFE | {"faults": []}, Job(1, seconds=30.0))
