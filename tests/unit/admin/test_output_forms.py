@@ -22,7 +22,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 
 COMMANDS = every_command()
-WITHOUT_OUTPUT = {"demo", "completion", "schema", "schema-registry", "history merge", "console"}  # fmt: skip
+WITHOUT_OUTPUT = {"demo", "completion", "schema", "schema-registry", "history merge"} | {"console"}
 
 
 def test_every_command_has_an_output_and_a_schema():
