@@ -269,8 +269,9 @@ def test_a_browser_that_comes_again_does_not_begin_it_again(page, fetches):
 def test_an_error_ends_it_with_a_line(page):
     for topic, said in (("missing", "missing"), ("haystack&partition=9", "partition 9")):
         found = events(page(f"/live?of=search&topic={topic}&q=x"))
-        assert [name for name, *_ in found] == ["part", "end"]
-        assert said in lines(found)[0]
+        *parts, end = [name for name, *_ in found]  # on a busy machine it has shown progress before
+        assert ({*parts}, end) == ({"part"}, "end")
+        assert said in lines(found)[-1]
     found = events(page("/live?of=search&topic=haystack&q=x&at=0:x"))
     assert "at: 0:x must be PARTITION:OFFSET" in lines(found)[0]
 

@@ -152,7 +152,8 @@ def connect(tmp_path_factory):
 
 
 def run(script, *arguments, **environment):
-    kept = {k: v for k, v in os.environ.items() if k not in ("SPARK_HOME", "PYSPARK_PYTHON")}
+    # A job that ran in this process before has set some.
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
     done = subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)], capture_output=True, text=True,
         timeout=240, check=False, env=kept | environment,
