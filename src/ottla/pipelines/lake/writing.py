@@ -5,6 +5,7 @@ against what it wrote; offsets ascend. Files have names of their own: those of a
 failed are never named by a commit. Memory: two fetches and BUFFER_BYTES of rows.
 """
 
+import contextlib
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -273,13 +274,18 @@ class FileWriter:
         rows = conformed(rows, target)
         groups = max(1, rows.num_rows // (1 + rows.nbytes // BUFFER_BYTES))
         plain = [f.name for f in rows.schema if not pa.types.is_nested(f.type)]
-        with system.open_output_stream(f"{root}/{path}") as file:
-            parquet.write_table(
-                rows, file, row_group_size=groups, compression=target.compression,
-                use_dictionary=[n for n in plain if n not in UNIQUE], store_schema=False,
-                metadata_collector=footer,
-            )  # fmt: skip
-            size = file.tell()
+        try:
+            with system.open_output_stream(f"{root}/{path}") as file:
+                parquet.write_table(
+                    rows, file, row_group_size=groups, compression=target.compression,
+                    use_dictionary=[n for n in plain if n not in UNIQUE], store_schema=False,
+                    metadata_collector=footer,
+                )  # fmt: skip
+                size = file.tell()
+        except OSError:  # such as a full disk: what was begun is of no use
+            with contextlib.suppress(OSError):
+                system.delete_file(f"{root}/{path}")
+            raise
         address = f"{target.uri}/{path}"
         self._found.append(File(path, size, footer[0].num_rows, day, address, footer[0]))
 
