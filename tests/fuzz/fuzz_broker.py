@@ -26,8 +26,9 @@ from ottla.client.client import Client
 from ottla.model.errors import OttlaError
 from ottla.net.framing import DEFAULT_MAX_FRAME_BYTES
 from ottla.net.peer import PeerConnection
+from ottla.sim.broker_processes import PORT
 from ottla.sim.clients import create_topic
-from ottla.sim.cluster import PORT, Cluster
+from ottla.sim.cluster import Cluster
 from ottla.sim.plans import Plan
 from ottla.sim.scheduler import SimulationError
 from ottla.sim.verdict import Tracebacks

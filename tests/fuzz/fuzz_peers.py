@@ -22,7 +22,7 @@ from ottla.log.validate import check_follower_batches
 from ottla.model.cluster import BrokerInfo, Endpoint
 from ottla.model.errors import OttlaError
 from ottla.net.server import Server
-from ottla.sim.cluster import PORT
+from ottla.sim.broker_processes import PORT
 from ottla.sim.scheduler import SimulationError
 from ottla.wire import codec
 from ottla.wire.batch_header import BASE_OFFSET, LAST_OFFSET_DELTA

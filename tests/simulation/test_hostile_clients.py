@@ -17,8 +17,9 @@ from msgspec import structs
 
 from ottla.broker.requests.routes import ROUTES
 from ottla.client.client import Client
+from ottla.sim.broker_processes import PORT
 from ottla.sim.clients import create_topic
-from ottla.sim.cluster import PORT, Cluster
+from ottla.sim.cluster import Cluster
 from ottla.sim.plans import Plan
 from ottla.sim.verdict import Tracebacks
 
