@@ -124,7 +124,12 @@ class World:
         replicas = self.broker.services.replicas
         tree = self.cluster.zookeeper.tree.nodes
         parts = {
-            str(p.tp): (p.log.log_end_offset, p.log.high_watermark, p.leader_epoch, p.isr)
+            str(p.tp): (
+                p.log.log_end_offset,
+                p.log.high_watermark,
+                p.state.leader_epoch,
+                p.state.isr,
+            )
             for p in replicas.leaders()
             if p.log is not None and p.tp.topic in ("hostile", "compacted")
         }
