@@ -138,8 +138,7 @@ BUGS = {
     ),
     f51_what_zookeeper_forgot_is_deleted: (
         {**PLAIN, "mean_gap_s": 4.0, "operators": True, "faults": ("zookeeper-restored",)},
-        # TODO: seed 0 finds replicas deleted without the planted fault; see tests/RUNS.md.
-        ("forgotten replica deleted: ",), range(1, 6),
+        ("forgotten replica deleted: ",), range(6),
     ),
     f52_an_older_disk_counts_as_whole: ({**PLAIN, "faults": ("older-disk",)}, LOST, range(6)),
     f52_an_older_disk_of_an_eligible_replica_leads: (

@@ -22,6 +22,7 @@ class _Forgotten(NamedTuple):
     """A segment of a topic that was not deleted and that ZooKeeper does not know."""
 
     node: int
+    topic_id: str
     path: str
     data: bytes
     losses: tuple[int, int]
@@ -44,7 +45,11 @@ class FolderRules:
         topic_ids: Container[str],
         deleted: Container[str],
     ) -> None:
-        """Note what there is of topics but those of `topic_ids` and those being `deleted`."""
+        """Note what there is of topics but those of `topic_ids` and those being `deleted`.
+
+        A later restore may know a forgotten topic again: then it may be deleted as any other.
+        """
+        self._forgotten = [one for one in self._forgotten if one.topic_id not in topic_ids]
         for number, node in enumerate(nodes):
             disk = node.disk
             for path, inode in sorted(disk.inodes.items()):
@@ -62,7 +67,7 @@ class FolderRules:
                 topic_id = _topic_id(bytes(metadata.data))
                 if topic_id is not None and topic_id not in topic_ids:
                     data, losses = bytes(inode.data), (disk.replaced, disk.power_losses)
-                    self._forgotten.append(_Forgotten(number, path, data, losses))
+                    self._forgotten.append(_Forgotten(number, topic_id, path, data, losses))
 
     def deleted(self, nodes: Sequence[Node]) -> list[str]:
         """Return what is not there any more of that, in any folder of its disk."""
