@@ -34,8 +34,9 @@ WAYS = {
 }
 SCAN = """
 import sys, time
-from ottla.pipelines.session import Wanted, start_session
-spark = start_session("scan", Wanted("local[2]"), connector=True)
+from ottla.pipelines.session import start_session
+from support.spark_connector import with_connector
+spark = start_session("scan", with_connector("local[2]"))
 def scan():
     began = time.monotonic()
     (spark.read.format("kafka").option("kafka.bootstrap.servers", sys.argv[1])

@@ -83,14 +83,15 @@ def main():
     wanted = parser.parse_args()
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    from ottla.pipelines.session import Wanted, start_session
+    from ottla.pipelines.session import start_session
+    from support.spark_connector import with_connector
 
     kind = OttlaCluster if wanted.ottla else Kafka39Cluster
     best = {}
     with tempfile.TemporaryDirectory() as folder, kind(Path(folder), brokers=1) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         admin.create_topics([NewTopic("latency", PARTITIONS, 1)])["latency"].result(60)
-        spark = start_session("spark_latency", Wanted(wanted.master), connector=True)
+        spark = start_session("spark_latency", with_connector(wanted.master))
         stop = threading.Event()
         sending = threading.Thread(
             target=produce, args=(cluster.bootstrap, "latency", wanted.rate, stop)

@@ -43,10 +43,11 @@ def main():
     wanted = parser.parse_args()
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    from ottla.pipelines.session import Wanted, start_session
+    from ottla.pipelines.session import start_session
     from ottla.pipelines.sink.data_source import TopicFormat
+    from support.spark_connector import with_connector
 
-    spark = start_session("sinks", Wanted(wanted.master), connector=True)
+    spark = start_session("sinks", with_connector(wanted.master))
     spark.dataSource.register(TopicFormat)
     key = "string(id % 1000)" if wanted.keys else "string(null)"
     rows = spark.range(0, wanted.rows, 1, PARTITIONS).selectExpr(

@@ -113,7 +113,8 @@ def main():
     parser.add_argument("--ottla", action="store_true", help="a broker of ours")
     parser.add_argument("--json", type=Path)
     wanted = parser.parse_args()
-    from ottla.pipelines.session import Wanted, start_session
+    from ottla.pipelines.session import start_session
+    from support.spark_connector import with_connector
 
     cases = {
         "100 B, plain": (small, "none", wanted.rows),
@@ -126,7 +127,7 @@ def main():
         for name, (make, codec, rows) in cases.items():
             topic = make.__name__
             sizes[name] = fill(cluster.bootstrap, topic, rows, make, codec)
-        spark = start_session("spark_source", Wanted(wanted.master), connector=True)
+        spark = start_session("spark_source", with_connector(wanted.master))
         try:
             for name, (make, _, rows) in cases.items():
                 rate = compare(spark, cluster.bootstrap, make.__name__, rows, wanted.rounds)

@@ -9,9 +9,10 @@ def spark():
 
     A JVM keeps the class path of its first session, and one process may run several files.
     """
-    from ottla.pipelines.session import Wanted, Work, start_session
+    from ottla.pipelines.session import Work, start_session
+    from support.spark_connector import with_connector
 
     work = Work(quick_java=True)  # few rows each
-    session = start_session("tests", Wanted("local[2]"), connector=True, work=work)
+    session = start_session("tests", with_connector("local[2]"), work=work)
     yield session
     session.stop()

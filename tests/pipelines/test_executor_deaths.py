@@ -42,9 +42,10 @@ FETCH = "cluster.options={'max.partition.fetch.bytes' = '2000'}"
 def spark():
     import pyspark
 
-    from ottla.pipelines.session import Wanted, start_session
+    from ottla.pipelines.session import start_session
+    from support.spark_connector import with_connector
 
-    session = start_session("deaths", Wanted("local-cluster[2,1,1024]"), connector=True)
+    session = start_session("deaths", with_connector("local-cluster[2,1,1024]"))
     name = session.sparkContext.applicationId
     yield session
     session.stop()

@@ -45,10 +45,11 @@ def spark():
     import pyspark
 
     from ottla.pipelines.lake import command as lake
-    from ottla.pipelines.session import Wanted, Work, start_session
+    from ottla.pipelines.session import Work, start_session
+    from support.spark_connector import with_connector
 
     work = Work(quick_java=True, modules=lake.MODULES)
-    session = start_session("executors", Wanted(MASTER), connector=True, work=work)
+    session = start_session("executors", with_connector(MASTER), work=work)
     name = session.sparkContext.applicationId
     yield session
     session.stop()

@@ -275,7 +275,7 @@ def test_a_topic_made_anew_and_records_gone_before_they_landed_are_refused(
     anew.send(numbered(0, 60))
     done = run_here(spark, sets)
     assert (done.code, done.told.count("\n")) == (1, 1)
-    assert "was deleted and made anew" in done.told
+    assert "was deleted and created again" in done.told
     assert by_files(tmp_path) == before
 
 

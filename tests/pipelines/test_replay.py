@@ -292,7 +292,7 @@ def test_what_does_not_fit_is_refused_and_nothing_changes(cluster, spark, tmp_pa
         despite=(subprocess.CalledProcessError,),
     )  # fmt: skip
     send(cluster, topic, 100, 20)
-    assert "deleted and made anew since job first" in refused(topic, to, job="first")
+    assert "deleted and created again since job first" in refused(topic, to, job="first")
     assert len(read_all(cluster.bootstrap, to)) == 20
 
 

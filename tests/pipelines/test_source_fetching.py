@@ -197,7 +197,7 @@ def test_another_topic_of_the_same_name_is_refused(broker):
         return ErrorCode.UNKNOWN_TOPIC_ID
 
     broker.troubles = [0, replaced]
-    with pytest.raises(UnknownTopicError, match="topic t was deleted and made anew"):
+    with pytest.raises(UnknownTopicError, match="topic t was deleted and created again"):
         fetched(broker)
     with pytest.raises(UnknownTopicError):
         refuse_another("t", ID, OTHER_ID)

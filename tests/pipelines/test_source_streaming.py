@@ -163,9 +163,9 @@ def test_a_topic_made_anew_is_refused_whatever_the_policy():
     for policy in ("fail", "earliest", "latest"):
         stream, cluster = reader(onDataLoss=policy)
         cluster.ids = {"t": OTHER_ID}
-        with pytest.raises(UnknownTopicError, match="topic t was deleted and made anew"):
+        with pytest.raises(UnknownTopicError, match="topic t was deleted and created again"):
             stream.latestOffset(at(5, 5), ALL)
-        with pytest.raises(UnknownTopicError, match="topic t was deleted and made anew"):
+        with pytest.raises(UnknownTopicError, match="topic t was deleted and created again"):
             stream.partitions(at(5, 5), at(9, 9, topic_id=OTHER_ID))
 
 

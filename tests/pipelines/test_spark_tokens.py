@@ -5,8 +5,10 @@ by a keytab; the connector is given no user and no password, and must find the t
 """
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -29,7 +31,8 @@ TOPIC, RECORDS = "orders", 300
 USERS = {"lander": "planted-lander-password"}
 PROGRAM = """
 import json, sys
-from ottla.pipelines.session import Wanted, Work, start_session
+from ottla.pipelines.session import Work, start_session
+from support.spark_connector import with_connector
 
 servers, truststore, jaas, topic = sys.argv[1:]
 at = "spark.kafka.clusters.ottla."
@@ -42,7 +45,7 @@ conf = {
     "ssl.truststore.location": truststore,
 }
 login = {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": jaas}
-spark = start_session("tokens", Wanted("local[2]"), connector=True, work=Work(quick_java=True))
+spark = start_session("tokens", with_connector("local[2]"), work=Work(quick_java=True))
 jvm = spark._jvm
 kafka = jvm.org.apache.spark.kafka010
 
@@ -99,6 +102,7 @@ def read(cluster):
         [sys.executable, "-c", PROGRAM, cluster.secure_bootstrap, str(cluster.authority.pem), jaas,
          TOPIC],
         capture_output=True, text=True, timeout=200, check=False, cwd=cluster.folder,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
     )  # fmt: skip
 
 

@@ -352,5 +352,5 @@ def test_a_topic_deleted_and_made_anew_is_refused(spark, cluster, tmp_path):
     until(gone, 60, "the name is free again")
     produce(cluster, "remade", records(300))
     text = error_of(lambda: run(spark, cluster, "remade", tmp_path, onDataLoss="earliest"))
-    assert "topic remade was deleted and made anew" in text
+    assert "topic remade was deleted and created again" in text
     assert landed(spark, tmp_path) == (100, 100)

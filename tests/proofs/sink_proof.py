@@ -1,4 +1,4 @@
-"""The sink proof: each row once in the topic, whoever is killed while a stream writes it.
+"""The sink proof: each row is in the topic once, although processes die while a stream writes.
 
 Brokers and drivers are real processes. A stream copies a topic into another by format("ottla") on
 both sides. The driver is killed with kill -9 twice, each time while transactions are open; in its

@@ -357,7 +357,7 @@ def _failed(error: Exception) -> int:
         output.complain(f"ottla: {error}")
         return EXIT_FAILED
     if isinstance(error, BrokenPipeError):
-        process.give_up(sys.stdout)  # whoever read it has seen enough
+        process.give_up(sys.stdout)  # the reader of the pipe has closed it
         return EXIT_OK
     if isinstance(error, OSError):
         if error.filename == process.STANDARD_OUTPUT:

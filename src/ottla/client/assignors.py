@@ -19,7 +19,7 @@ Said = Mapping[str, ConsumerProtocolSubscription]
 
 
 class RangeAssignor:
-    """Runs of each topic's partitions, anew in each generation: no one owns anything meanwhile."""
+    """Assigns runs of each topic's partitions; between generations no member owns any."""
 
     name = "range"
 

@@ -5,7 +5,8 @@ reported; a group with members is refused, also while nothing is changed yet. Ka
 `--reset-offsets` of Kafka's `ConsumerGroupCommand`, whose files these are.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -23,6 +24,8 @@ from ottla.wire.messages.groups import (
     OffsetFetchResponse,
 )
 from ottla.wire.messages.transactions import TxnOffsetCommitResponse
+
+T = TypeVar("T")
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -154,11 +157,29 @@ def commit_request(
 ) -> OffsetCommitRequest:
     """Return the request that commits these offsets, for a member or for nobody."""
     r = OffsetCommitRequest
-    topics = [
-        r.OffsetCommitRequestTopic(
+    return r(
+        group_id=group,
+        generation_id_or_member_epoch=generation,
+        member_id=member,
+        group_instance_id=instance,
+        topics=offsets_by_topic(
+            r.OffsetCommitRequestTopic, r.OffsetCommitRequestPartition, offsets
+        ),
+    )
+
+
+def offsets_by_topic(
+    topic: Callable[..., T], partition: Callable[..., object], offsets: Mapping[TopicPartition, int]
+) -> list[T]:
+    """Return the topics of a request that commits offsets: of the group's own, or a transaction's.
+
+    `topic` and `partition` are the request's own structs, which have the same fields in both.
+    """
+    return [
+        topic(
             name=name,
             partitions=[
-                r.OffsetCommitRequestPartition(
+                partition(
                     partition_index=p,
                     committed_offset=offsets[TopicPartition(name, p)],
                     committed_metadata="",
@@ -168,13 +189,6 @@ def commit_request(
         )
         for name, indexes in by_topic(offsets).items()
     ]
-    return r(
-        group_id=group,
-        generation_id_or_member_epoch=generation,
-        member_id=member,
-        group_instance_id=instance,
-        topics=topics,
-    )
 
 
 def worst_code(

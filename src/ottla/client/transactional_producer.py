@@ -14,8 +14,8 @@ from ottla.client.client import Client
 from ottla.client.coordinators import TRANSACTION, Coordinator, code_of_all
 from ottla.client.error_texts import failure
 from ottla.client.group_member import GroupMember, Seat
-from ottla.client.group_resets import worst_code
-from ottla.client.producer import Sequences, produce
+from ottla.client.group_resets import offsets_by_topic, worst_code
+from ottla.client.producer import Numbers, Sequences, produce
 from ottla.model.errors import RETRIABLE, ConfigError, ErrorCode, OttlaError, ProducerFencedError
 from ottla.model.ids import TopicPartition, by_topic
 from ottla.model.protocol import NO_TIMESTAMP
@@ -53,6 +53,19 @@ class Encoded:
     count: int
     base_timestamp: int
     max_timestamp: int
+
+    def framed(self, codec: int, numbers: Numbers, *, transactional: bool) -> bytes:
+        """Return the batch, with the numbers that `Sequences.take` gave for its records."""
+        return frame_batch(
+            self.payload,
+            count=self.count,
+            last_offset_delta=self.count - 1,
+            base_timestamp=self.base_timestamp,
+            max_timestamp=self.max_timestamp,
+            codec=codec,
+            is_transactional=transactional,
+            **numbers,
+        )
 
 
 class TransactionalProducer:
@@ -146,20 +159,6 @@ class TransactionalProducer:
             await self._coordinated("AddOffsetsToTxn", request)
             self._added.add(member.group)
         r = TxnOffsetCommitRequest
-        topics = [
-            r.TxnOffsetCommitRequestTopic(
-                name=name,
-                partitions=[
-                    r.TxnOffsetCommitRequestPartition(
-                        partition_index=p,
-                        committed_offset=offsets[TopicPartition(name, p)],
-                        committed_metadata="",
-                    )
-                    for p in numbers
-                ],
-            )
-            for name, numbers in by_topic(offsets).items()
-        ]
         commit = r(
             transactional_id=self.transactional_id,
             producer_id=self._sequences.producer_id,
@@ -168,7 +167,9 @@ class TransactionalProducer:
             generation_id=seat.generation,
             member_id=seat.member_id,
             group_instance_id=member.instance_id,
-            topics=topics,
+            topics=offsets_by_topic(
+                r.TxnOffsetCommitRequestTopic, r.TxnOffsetCommitRequestPartition, offsets
+            ),
         )
         response = await member.ask(commit, worst_code, again=RETRIABLE)
         self._check("TxnOffsetCommit", worst_code(response))
@@ -179,16 +180,8 @@ class TransactionalProducer:
         ConfigError if the topic sets timestamps itself: those of the records would be lost.
         """
         await self.add([tp])
-        batch = frame_batch(
-            records.payload,
-            count=records.count,
-            last_offset_delta=records.count - 1,
-            base_timestamp=records.base_timestamp,
-            max_timestamp=records.max_timestamp,
-            codec=self._codec,
-            is_transactional=True,
-            **self._sequences.take(tp, records.count),
-        )
+        numbers = self._sequences.take(tp, records.count)
+        batch = records.framed(self._codec, numbers, transactional=True)
         patience = self._client.patience(self._patience_s)
         while True:
             try:

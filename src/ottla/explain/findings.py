@@ -2,7 +2,7 @@
 
 Invariants: a finding says only what the lines prove: the same leader epoch led by two brokers or
 given to two, a broker's own order of epochs, controller epochs against leader epochs. Nothing rests
-on clocks. A partition that was deleted and created again begins anew, with leader epochs from 0.
+on clocks. A partition that was deleted and created again starts over, with leader epochs from 0.
 Lines of state-change.log are those of Kafka 2.8 to 3.9, and ours, at INFO; of TRACE only what a
 broker heard of a controller is looked at.
 """
@@ -140,8 +140,8 @@ class _Broker:
         else:
             if epoch < before and not topic_id:
                 self.recreated.add(tp)
-            anew = epoch < before or (topic_id and known_id and topic_id != known_id)
-            self._newest[tp] = epoch, topic_id if anew else topic_id or known_id
+            recreated = epoch < before or (topic_id and known_id and topic_id != known_id)
+            self._newest[tp] = epoch, topic_id if recreated else topic_id or known_id
         if leads:
             first, _ = self.led.setdefault((tp, topic_id, epoch), (broker, time))
             if first != broker:

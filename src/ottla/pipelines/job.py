@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ottla.cli import Option, UsageError
+from ottla.model import process
 from ottla.model.errors import OttlaError
 from ottla.pipelines import interrupts
 from ottla.pipelines.paths import of_disk
@@ -91,15 +92,13 @@ def run(name: str, work: Callable[[], int]) -> int:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines until there are no more, or until whoever reads them has seen enough."""
+    """Print lines until there are no more, or until the reader of a pipe has closed it."""
     try:
         for line in lines:
             sys.stdout.write(line)
         sys.stdout.flush()
-    except BrokenPipeError:  # the interpreter would try once more when it ends
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+    except BrokenPipeError:
+        process.give_up(sys.stdout)
 
 
 _OURS = re.compile(r"^.*?\bottla\.[\w.]+Error: (.+)$", re.MULTILINE)

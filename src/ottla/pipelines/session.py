@@ -3,8 +3,7 @@
 Invariants: a setting that came with spark-submit, --master, --conf, spark-defaults.conf or
 PYSPARK_SUBMIT_ARGS is never overridden, in this order of precedence: the job's --master and --conf,
 spark-submit's, the job's file ([spark]), Spark's defaults file, ours. Only a local master is tied
-to 127.0.0.1 and to this interpreter; jars are looked for only if the job wants Spark's own Kafka
-connector.
+to 127.0.0.1 and to this interpreter.
 """
 
 import argparse
@@ -22,7 +21,6 @@ from typing import TYPE_CHECKING
 from ottla.model.errors import StartupError
 from ottla.pipelines import interrupts
 from ottla.pipelines.config import Spark
-from ottla.pipelines.connector import connector_settings, coordinates
 from ottla.pipelines.java_process import launch
 from ottla.pipelines.worker_daemon import MODULES
 from ottla.zookeeper.jars import find_java
@@ -73,15 +71,10 @@ def start_session(
     wanted: Wanted | None = None,
     file: Spark | None = None,
     *,
-    connector: bool = False,
     work: Work | None = None,
 ) -> "SparkSession":
-    """Return a session; StartupError if it cannot be.
-
-    `file` is the job's table [spark]; with `connector`, format("kafka") works in it.
-    """
+    """Return a session; StartupError if it cannot be. `file` is the job's table [spark]."""
     try:
-        import pyspark
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise StartupError(
@@ -96,23 +89,12 @@ def start_session(
         if not os.environ.get("JAVA_HOME"):
             os.environ["JAVA_HOME"] = str(_java_home())
         _refuse_bad_java(Path(os.environ["JAVA_HOME"]))
-        if connector and not brings_connector(settings):
-            found = connector_settings(pyspark.__version__)
-            for key, value in found.items():
-                settings[key] = ",".join(filter(None, (settings.get(key), value)))
-    if not _submitting():
         launch(settings, show_all=bool(os.environ.get(DEBUG)))
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     interrupts.note_before(signal.SIGINT)  # Spark's handler cancels what runs
-    if connector and not _has_connector(spark):
-        spark.stop()
-        raise StartupError(
-            "Spark's Kafka connector is not on the class path; give spark-submit "
-            f"--packages {coordinates(pyspark.__version__)}, or --jars"
-        )
     return spark
 
 
@@ -222,25 +204,6 @@ def defaults_file() -> dict[str, str]:
             key, *rest = re.split(r"[\s=:]+", text, maxsplit=1)
             found[key] = rest[0] if rest else ""
     return found
-
-
-def brings_connector(settings: Mapping[str, str]) -> bool:
-    """Return whether the user named the connector's jars."""
-    keys = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
-    return any("spark-sql-kafka" in settings.get(key, "") for key in keys)
-
-
-def _has_connector(spark: "SparkSession") -> bool:
-    from py4j.protocol import Py4JJavaError  # comes with pyspark
-
-    assert spark._jvm is not None  # noqa: SLF001 - the session has started
-    try:
-        spark._jvm.org.apache.spark.util.Utils.classForName(  # noqa: SLF001 - no public way
-            "org.apache.spark.sql.kafka010.KafkaSourceProvider", True, False
-        )
-    except Py4JJavaError:
-        return False
-    return True
 
 
 def _prepare_local(environment: "os._Environ[str]") -> None:

@@ -6,7 +6,7 @@ Invariants: a request's body is bounded; every response is JSON, an error
 
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from typing import Any
 
 from starlette.applications import Starlette
@@ -248,12 +248,7 @@ class _Api:
         return {"is_compatible": not why, **messages}
 
     async def level(self, request: Request) -> Any:
-        subject = request.path_params.get("subject")
-        known = subject is None or subject in self._state.levels
-        if not known and not _flag(request, "defaultToGlobal"):
-            raise RegistryError(
-                40408, f"Subject '{subject}' does not have subject-level compatibility configured"
-            )
+        subject = _configured(request, self._state.levels, 40408, "compatibility")
         return {"compatibilityLevel": self._state.level(subject)}
 
     async def set_level(self, request: Request) -> Any:
@@ -266,12 +261,7 @@ class _Api:
         return {"compatibilityLevel": await self._registry.unset_level(subject)}
 
     async def mode(self, request: Request) -> Any:
-        subject = request.path_params.get("subject")
-        known = subject is None or subject in self._state.modes
-        if not known and not _flag(request, "defaultToGlobal"):
-            raise RegistryError(
-                40409, f"Subject '{subject}' does not have subject-level mode configured"
-            )
+        subject = _configured(request, self._state.modes, 40409, "mode")
         return {"mode": self._state.mode(subject)}
 
     async def set_mode(self, request: Request) -> Any:
@@ -282,6 +272,17 @@ class _Api:
 
     async def unset_mode(self, request: Request) -> Any:
         return {"mode": await self._registry.unset_mode(_subject(request))}
+
+
+def _configured(request: Request, own: Container[str | None], code: int, what: str) -> str | None:
+    """Return the subject of a path, None for the global one; an error if it has no such setting."""
+    subject: str | None = request.path_params.get("subject")
+    known = subject is None or subject in own
+    if not known and not _flag(request, "defaultToGlobal"):
+        raise RegistryError(
+            code, f"Subject '{subject}' does not have subject-level {what} configured"
+        )
+    return subject
 
 
 def _subject(request: Request) -> str:

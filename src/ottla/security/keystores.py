@@ -84,7 +84,7 @@ class _Reader:
 def read_java_keystore(data: bytes, password: str | None, key_password: str | None) -> JavaKeystore:
     """Read a store. Without `password` its integrity is not checked, as in Java.
 
-    WrongPasswordError, and WireError for what is no such store.
+    WrongPasswordError, and WireError for data that is not a keystore.
     """
     reader = _Reader(data)
     if reader.take(4) != MAGIC:

@@ -75,7 +75,7 @@ def test_an_offset_map_is_its_jobs_alone(tmp_path):
     [
         ("replay.topic=a b", "is no name of a topic"),
         ("replay.job=a/b", "part of a topic's name"),
-        ("replay.start=soon", "is no time"),
+        ("replay.start=soon", "is not a time"),
         ("replay.end=earliest", "end cannot be earliest"),
         ('replay.start={"x" = 1}', "is no partition and number"),
         ("replay.transform={offset = '1'}", "is none of key, value, headers, timestamp"),

@@ -243,7 +243,7 @@ def test_basic_auth_and_pickling_keep_settings_and_show_no_password(server):
         ({"schema.registry.url": "file:///etc/passwd"}, "write http://host:port"),
         ({"schema.registry.url": "http://h", "basic.auth.user.info": "me"}, "user:password"),
         ({"schema.registry.url": "http://h", "schema.registry.timeout.ms": "0"}, "milliseconds"),
-        ({"schema.registry.url": "http://h", "schema.registry.ssl": "x"}, "is no setting of"),
+        ({"schema.registry.url": "http://h", "schema.registry.ssl": "x"}, "is not a setting of"),
     ],
 )
 def test_settings_that_are_wrong_are_one_line(settings, says):

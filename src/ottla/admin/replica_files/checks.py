@@ -238,7 +238,7 @@ def _against_checkpoint(
             said, offset = inside[0] if inside else (said, offset)
         if said != run.epoch and reported < MOST:
             reported += 1
-            # A running broker writes it a moment after the batches; after a crash it is made anew.
+            # A running broker writes it just after the batches; after a crash it is built again.
             late = at == len(checkpoint) - 1 and 0 <= said < run.epoch
             yield _found(
                 replica, kinds.EPOCH, offset,

@@ -1,10 +1,10 @@
 """Batches of a segment file, with the checksum each one has and the one it ought to have.
 
 Invariants: files are read in pieces of 4 MiB at most, a larger batch through its checksum only;
-every byte up to `end` belongs to a batch or to a `Damage`; beyond bytes that are no batch it goes
-on only where the offset index leads to a whole one, since a record may well contain something that
-looks like a batch. No memory maps: a file that a live broker cuts meanwhile would end this process.
-Kafka: `DefaultRecordBatch`, `LogSegment.recover`.
+every byte up to `end` belongs to a batch or to a `Damage`. Beyond bytes that are not a batch,
+reading continues only where the offset index points to a whole one, since a record may contain
+something that looks like a batch. No memory maps: a live broker that cuts a mapped file would end
+this process. Kafka: `DefaultRecordBatch`, `LogSegment.recover`.
 """
 
 import os
@@ -36,9 +36,9 @@ PIECE = 4 << 20
 CHECKSUM, HEADER, TORN, ZEROS, OLD_FORMAT, GONE = (
     "checksum", "header", "torn", "zeros", "old format", "gone",
 )  # fmt: skip
-"""Kinds of damage: a whole batch that fails its checksum; bytes that are no batch; a batch that the
-end of the file cuts off; zeros up to the end, as preallocated files have; a batch of message format
-0 or 1; the file ended earlier than when it was listed."""
+"""Kinds of damage: a whole batch that fails its checksum; bytes that are not a batch; a batch that
+the end of the file cuts off; zeros up to the end, as preallocated files have; a batch of message
+format 0 or 1; the file ended earlier than when it was listed."""
 
 
 class Damage(NamedTuple):

@@ -76,12 +76,19 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
                     return endpoint
         return None
 
+    def addresses(self, listener: str) -> Iterator[tuple[BrokerInfo, Endpoint]]:
+        """Yield the live brokers that have this listener, each with its address on it."""
+        for broker in self.brokers.values():
+            endpoint = self.endpoint(broker.id, listener)
+            if endpoint is not None:
+                yield broker, endpoint
+
     def reachable(self, listener: str) -> frozenset[int]:
         """Return the live brokers that have this listener."""
         known = self._reachable.get(listener)
         if known is None:
             known = self._reachable[listener] = frozenset(
-                b for b in self.brokers if self.endpoint(b, listener) is not None
+                broker.id for broker, _ in self.addresses(listener)
             )
         return known
 

@@ -95,7 +95,7 @@ class JsonColumns:
                         found.batches.append(self._columns(rows))
                         continue
                 except (pa.ArrowException, OverflowError):
-                    pass  # a text that is no time, a decimal with too many digits: which?
+                    pass  # not a time, or a decimal with too many digits
                 kept = list(self._one_by_one(some, found.taken[at : at + ROWS_AT_ONCE], found))
                 found.batches.append(self._columns(kept))
         return found

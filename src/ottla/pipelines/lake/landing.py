@@ -171,7 +171,7 @@ class Landing:
     def _refuse_anew(self, known: str, found: str) -> None:
         if known and found and known != found:
             raise UnknownTopicError(
-                f"topic {self.name} was deleted and made anew: its offsets are not those that "
+                f"topic {self.name} was deleted and created again: its offsets are not those that "
                 f"landed in {self.rows.where}; name another lake"
             )
 
@@ -189,7 +189,7 @@ class Landing:
         self._make_plan()
 
     def _rewrite(self, kinds: Mapping[str, pa.DataType]) -> None:
-        """Write all rows anew with wider types, in one commit."""
+        """Rewrite all rows with wider types, in one commit."""
         files: list[File] = []
         target = self.rows.retyped(kinds, self._layout.compression)
         writer = FileWriter(target, files)

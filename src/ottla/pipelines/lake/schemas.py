@@ -143,7 +143,7 @@ class _Ddl:
         if name == "struct":
             self._expect("<")
             return pa.struct(self._fields(">"))
-        raise ValueError(f"{name or 'the end'!r} is no type")
+        raise ValueError(f"{name or 'the end'!r} is not a type")
 
     def _numbers(self) -> list[int]:
         self._expect("(")
@@ -187,7 +187,7 @@ def of_spark(told: Any) -> pa.DataType:
         case "map":
             return pa.map_(of_spark(told["keyType"]), of_spark(told["valueType"]))
         case other:
-            raise ValueError(f"{other!r} is no type")
+            raise ValueError(f"{other!r} is not a type")
 
 
 _AVRO = {
@@ -208,7 +208,7 @@ def _of_avro(told: Any, where: str, named: dict[str, Any]) -> pa.DataType:
             return _AVRO[told]
         if told in named:
             return named[told]
-        raise ConfigError(f"{where}: {told} is no type that a column can have")
+        raise ConfigError(f"{where}: {told} is not a type that a column can have")
     logical = told.get("logicalType")
     if logical == "decimal":
         return pa.decimal128(told["precision"], told.get("scale", 0))

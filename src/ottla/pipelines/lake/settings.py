@@ -101,7 +101,7 @@ class Layout(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9_]*", self.date_column):
-            raise ValueError(f"date_column {self.date_column!r} is no name for a column")
+            raise ValueError(f"date_column {self.date_column!r} is not a valid column name")
 
 
 class Own(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -133,7 +133,7 @@ def parse_time(text: str) -> int:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise ConfigError(f"{text!r} is no time; write 2026-01-31T12:00:00") from None
+        raise ConfigError(f"{text!r} is not a time; write it as 2026-01-31T12:00:00") from None
     if found.tzinfo is None:
         found = found.replace(tzinfo=UTC)
     return int(found.timestamp() * 1000)

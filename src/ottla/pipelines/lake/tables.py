@@ -91,7 +91,7 @@ def merges(sizes: Sequence[int], most: int = 128 * 1024 * 1024) -> int:
     """Return how many of the smallest files are worth merging into one; 0: none.
 
     At least four, each no larger than all smaller ones together (but for the first): so a row is
-    written anew a few times as its file grows, not each night.
+    rewritten a few times as its file grows, not every night.
     """
     total = count = 0
     for n, size in enumerate(sorted(sizes)):

@@ -167,7 +167,7 @@ class Rounds:
         for known, now in ((self.source, source), (self._target, target)):
             if known.name != now.name:
                 raise ConfigError(
-                    f"topic {now.topic.name} was deleted and made anew while it was copied"
+                    f"topic {now.topic.name} was deleted and created again while it was copied"
                 )
         self._map = state.refuse_missing(self._replay, source, target)
         self.source, self._target = source, target

@@ -110,7 +110,7 @@ def parse_time(text: str) -> int:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no time; write 2026-01-31T12:00:00") from None
+        raise ValueError(f"{text!r} is not a time; write it as 2026-01-31T12:00:00") from None
     return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
 
 

@@ -209,14 +209,14 @@ def refuse_other(known: State, replay: Replay, source: Found, target: Found | No
         )
     if before != now:
         raise ConfigError(
-            f"topic {before[1]} was deleted and made anew since job {replay.name} began: its "
+            f"topic {before[1]} was deleted and created again since job {replay.name} began: its "
             f"offsets are others now; {new} (and a new target)"
         )
     before = known.target.split(";")
     if before[1] != replay.target:
         raise ConfigError(f"job {replay.name} writes to {before[1]}, not {replay.target}: {new}")
     if target is None or known.target != target.name:
-        gone = "was deleted" if target is None else "was deleted and made anew"
+        gone = "was deleted" if target is None else "was deleted and created again"
         raise ConfigError(
             f"target {before[1]} of job {replay.name} {gone}: what was copied is gone; {new} to "
             "copy from the start"

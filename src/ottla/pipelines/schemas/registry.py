@@ -48,7 +48,7 @@ class RegistrySettings:
         unknown = sorted(set(settings) - set(NAMES))
         if unknown:
             raise ConfigError(
-                f"{unknown[0]} is no setting of a registry; there are {', '.join(NAMES)}"
+                f"{unknown[0]} is not a setting of a registry; the settings are {', '.join(NAMES)}"
             )
         urls = [part.strip().rstrip("/") for part in settings.get(NAMES[0], "").split(",")]
         if not all(url.startswith(SCHEMES) for url in urls):

@@ -37,7 +37,6 @@ from ottla.pipelines.sink.encoding import RowEncoder, refuse_schema
 from ottla.pipelines.sink.options import PREFIX, SinkOptions, parse_sink_options
 from ottla.pipelines.source.cluster import Cluster
 from ottla.wire.messages.transactions import InitProducerIdRequest
-from ottla.wire.records import frame_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,15 +74,8 @@ class IdempotentProducer:
         """Do nothing: there is no transaction."""
 
     async def send(self, tp: TopicPartition, records: Encoded) -> int:
-        batch = frame_batch(
-            records.payload,
-            count=records.count,
-            last_offset_delta=records.count - 1,
-            base_timestamp=records.base_timestamp,
-            max_timestamp=records.max_timestamp,
-            codec=self._options.codec,
-            **self._sequences.take(tp, records.count),
-        )
+        numbers = self._sequences.take(tp, records.count)
+        batch = records.framed(self._options.codec, numbers, transactional=False)
         patience = self._client.patience(self._options.delivery_timeout_ms / 1000)
         while True:
             try:

@@ -242,8 +242,8 @@ def refuse_another(topic: str, wanted: bytes, found: bytes) -> None:
     """Raise UnknownTopicError, not to be tried again, if a topic's id is not the wanted one."""
     if ZERO_UUID not in (wanted, found) and wanted != found:
         raise TopicReplacedError(
-            f"topic {topic} was deleted and made anew: its offsets are not those that were read "
-            "before; start with a new checkpoint"
+            f"topic {topic} was deleted and created again: its offsets are not those that were "
+            "read before; start with a new checkpoint"
         )
 
 

@@ -216,7 +216,7 @@ class ScramServer:
         return self._server_first.encode()
 
     def _salt_of_unknown(self, name: str) -> bytes:
-        """Return the same salt each time, or asking twice would tell that there is no such user."""
+        """Return the same salt each time; asking twice must not reveal that a user is unknown."""
         return self._mechanism.mac(self._lookup.secret, name.encode())[:20]
 
     def _verify(self, message: bytes) -> bytes:

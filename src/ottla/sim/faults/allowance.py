@@ -6,9 +6,9 @@ How much may be lost at once:
 - hard: power (or a disk's pages) is taken from any brokers, again and again, as long as every
   partition keeps one replica in sync that has lost nothing and comes back. That is the promise of
   R13 and R18: no acknowledged record is lost while one member of the in-sync set that acknowledged
-  it kept its data. Whoever lost something counts as lacking until its disk has all that those have
-  which lost nothing; what the controller believes does not count. Who has come back waits for the
-  others for replica.lag.time.max.ms only (adr/0005): so meanwhile the whole ones are not taken
+  it kept its data. A machine that lost something counts as lacking until its disk has all that the
+  others have, which lost nothing; what the controller believes does not count. Who has come back
+  waits for the others for replica.lag.time.max.ms only (adr/0005): so meanwhile the whole ones are not taken
   away for longer than that, and what lacks records may be killed and cut off as always;
 - careless: beyond any promise.
 """

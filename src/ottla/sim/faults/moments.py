@@ -37,7 +37,7 @@ def leader_dies_amid_catch_up(strike: Strike) -> str | None:
         strike.slow(leader, victim, delay_s, 20.0)
     first = {victim: strike.end(tp, victim) for victim in victims}
 
-    def amid() -> bool:
+    def halfway() -> bool:
         state = strike.cluster.leader_and_isr(tp)
         if (
             state is None
@@ -55,7 +55,7 @@ def leader_dies_amid_catch_up(strike: Strike) -> str | None:
         strike.kill_and_expire(leader)
         strike.boot_later(leader, 0.5, 3.0)
 
-    strike.watch(amid, act, within_s=15.0)
+    strike.watch(halfway, act, within_s=15.0)
     return f"{tp}: {leader.name}, power {' '.join(n.name for n in victims)}"
 
 
@@ -171,8 +171,8 @@ def controller_lost_while_cut_off(strike: Strike) -> str | None:
 def leader_cut_off_from_followers(strike: Strike) -> str | None:
     """Cut a leader off from its followers for long, not from clients; lose it soon after.
 
-    What it appended meanwhile is in doubt: it was written, no one else had it, and whoever asked
-    for it hears an error (NOT_ENOUGH_REPLICAS_AFTER_APPEND, or none in time); then it is committed
+    What it appended meanwhile is in doubt: it was written, no one else had it, and the client
+    hears an error (NOT_ENOUGH_REPLICAS_AFTER_APPEND, or none in time); then it is committed
     after all, and another leader reads it (F13, F36). The transactions' log comes first.
     """
     blocked = strike.simulation.internet.is_blocked

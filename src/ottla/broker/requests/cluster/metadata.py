@@ -82,18 +82,12 @@ def describe_cluster(
         )
         return respond(header, response)
     snapshot = server.metadata.snapshot
-    brokers = []
-    for broker in snapshot.brokers.values():
-        endpoint = snapshot.endpoint(broker.id, conn.listener)
-        if endpoint is not None:
-            brokers.append(
-                DescribeClusterResponse.DescribeClusterBroker(
-                    broker_id=broker.id,
-                    host=endpoint.host,
-                    port=endpoint.port,
-                    rack=broker.rack,
-                )
-            )
+    brokers = [
+        DescribeClusterResponse.DescribeClusterBroker(
+            broker_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack
+        )
+        for broker, endpoint in snapshot.addresses(conn.listener)
+    ]
     known_ids = {b.broker_id for b in brokers}
     wanted = request.include_cluster_authorized_operations
     response = DescribeClusterResponse(
@@ -340,15 +334,12 @@ def _head(
 ) -> MetadataResponse:
     """Return the response without its topics."""
     snapshot = server.metadata.snapshot
-    brokers = []
-    for broker in snapshot.brokers.values():
-        endpoint = snapshot.endpoint(broker.id, conn.listener)
-        if endpoint is not None:
-            brokers.append(
-                MetadataResponse.MetadataResponseBroker(
-                    node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack
-                )
-            )
+    brokers = [
+        MetadataResponse.MetadataResponseBroker(
+            node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack
+        )
+        for broker, endpoint in snapshot.addresses(conn.listener)
+    ]
     wanted = 8 <= header.api_version <= 10 and request.include_cluster_authorized_operations
     return MetadataResponse(
         brokers=brokers,

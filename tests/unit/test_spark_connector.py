@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from ottla.model.errors import StartupError
-from ottla.pipelines import connector
+from support import spark_connector as connector
 
 MAVEN = """#!/bin/sh
 echo "$@" >> {log}

@@ -1,4 +1,4 @@
-"""The jars of Spark's own Kafka connector: from the cache, or through Maven.
+"""The jars of Spark's own Kafka connector, with which ours is compared: from the cache, or Maven.
 
 Invariants: jars are fetched once into ~/.cache/ottla and used as files; a missing tool is one line
 with the way out. Versions are tried in turn, since registries lag behind: all of pyspark's version,
@@ -12,10 +12,13 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import pyspark
+
 from ottla.model.errors import StartupError
+from ottla.pipelines.session import Wanted
 
 CONNECTOR = "spark-sql-kafka-0-10_2.13"
-PINNED_TOKEN_PROVIDER = "4.0.0"  # noqa: S105 - a version # nosec B105
+PINNED_TOKEN_PROVIDER = "4.0.0"
 PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 MAVEN_TIMEOUT_S = 300
 POM = Path(__file__).parent / "connector-pom.xml"
@@ -63,7 +66,7 @@ def _copy_dependencies(maven: str, version: str, token_provider: str, target: Pa
         f"-Dtoken.version={token_provider}",
     ]  # fmt: skip
     try:
-        done = subprocess.run(  # noqa: S603 - our own command
+        done = subprocess.run(
             command, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:
@@ -91,3 +94,8 @@ def connector_settings(version: str) -> dict[str, str]:
             "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
         ),
     }
+
+
+def with_connector(master: str) -> Wanted:
+    """Return what asks for a session in which format("kafka") works, too."""
+    return Wanted(master, connector_settings(pyspark.__version__))
