@@ -8,8 +8,8 @@ How much may be lost at once:
   R13 and R18: no acknowledged record is lost while one member of the in-sync set that acknowledged
   it kept its data. A machine that lost something counts as lacking until its disk has all that the
   others have, which lost nothing; what the controller believes does not count. Who has come back
-  waits for the others for replica.lag.time.max.ms only (adr/0005): so meanwhile the whole ones are not taken
-  away for longer than that, and what lacks records may be killed and cut off as always;
+  waits for the others for replica.lag.time.max.ms only (adr/0005): so meanwhile the whole ones are
+  not taken away for longer than that, and what lacks records may be killed and cut off as always;
 - careless: beyond any promise.
 """
 
