@@ -177,14 +177,14 @@ def test_a_lake_of_another_pipeline(cluster, spark, topic, refused, tmp_path):
     (tmp_path / "old" / one.topic / "table.json").write_text("{}")
     refused(
         lake.main, *sets(settings_of(cluster.bootstrap, tmp_path / "old", [one.topic])),
-        says="--migrate takes it over",
+        says="convert it with --migrate",
     )  # fmt: skip
     stranger = tmp_path / "else" / one.topic
     stranger.mkdir(parents=True)
     (stranger / "part-0.parquet").write_bytes(b"somebody's")
     refused(
         lake.main, *sets(settings_of(cluster.bootstrap, tmp_path / "else", [one.topic])),
-        says="is not empty and no table of this job",
+        says="is not empty and does not hold a table of this job",
     )  # fmt: skip
     copying = replayed.settings_of(
         cluster.bootstrap, cluster.bootstrap, one.topic, f"{one.topic}-copy", create=True,

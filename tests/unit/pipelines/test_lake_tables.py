@@ -327,7 +327,7 @@ def test_a_lake_in_a_bucket(bucket, tmp_path, table_format):
 
 
 def old_lake(folder, *, spans=((0, 6),)):
-    """Write what Ottla before 0.35 left of a topic: two batches, one of them compacted."""
+    """Write what Ottla 0.1 left of a topic: two batches, one of them compacted."""
     binding = {"format": 1, "lake_id": "l", "path": str(folder), "cluster_id": "c", "topic": "t",
                "topic_id": "i", "isolation": "read_uncommitted", "created_ms": 1,
                "starts": {"0": 0}}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Once: a table of Ottla before 0.35 (folders with manifests) becomes one of Delta or Iceberg.
+"""Once: a table of Ottla 0.1 (folders with manifests) becomes one of Delta or Iceberg.
 
     TOPIC/table.json                          what the table belongs to
     TOPIC/data/batch=N/_manifest.json         the newest says what has landed up to it

@@ -61,9 +61,7 @@ class Tables:
             return
         path = Path(self.path.removeprefix("file://")) / topic
         if (path / "table.json").exists():
-            raise OttlaError(
-                f"{path} is of a version of Ottla before 0.35: --migrate takes it over"
-            )
+            raise OttlaError(f"{path} is a lake of Ottla 0.1: convert it with --migrate")
         if self._open(topic, DATA) is not None:
             return
         # A run that was killed may have left a table that is just made.
@@ -71,7 +69,7 @@ class Tables:
         made = "metadata" if self._iceberg else "_delta_log"
         for folder, names in ((path, set(own)), (own[DATA], {made}), (own[DEAD], {made})):
             if folder.exists() and {found.name for found in folder.iterdir()} - names:
-                raise OttlaError(f"{folder} is not empty and no table of this job")
+                raise OttlaError(f"{folder} is not empty and does not hold a table of this job")
 
     def create(
         self,

@@ -224,8 +224,8 @@ class Rounds:
             if at < min(first, upto.get(p, at)):
                 raise OffsetOutOfRangeError(
                     f"{self._replay.topic}-{p}: offsets {at}..{first - 1} were "
-                    "removed from the cluster before they were copied; to go on without them name "
-                    "another replay.job, which begins at replay.start"
+                    "removed from the cluster before they were copied; to continue without them, "
+                    "set another replay.job and another target (or replay.shared = true)"
                 )
 
     def _upto(self, ends: Mapping[int, int]) -> dict[int, int]:
