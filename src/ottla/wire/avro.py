@@ -7,6 +7,7 @@ can take more time to decode than their size allows is not used (`why_unbounded`
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,6 +55,21 @@ def why_unbounded(schema: Schema) -> str | None:
     except _UnboundedError as error:
         return str(error)
     return None
+
+
+@cache
+def bound_decimals() -> None:
+    """Let fastavro refuse decimals that are too large, in all of this process."""
+    from fastavro.read import LOGICAL_READERS  # only where values are decoded
+
+    read = LOGICAL_READERS["bytes-decimal"]
+
+    def bounded(data: bytes, *schemas: Any) -> Any:
+        if len(data) > MOST_DECIMAL_BYTES:
+            raise ValueError(f"a decimal of more than {MOST_DECIMAL_BYTES} bytes")
+        return read(data, *schemas)
+
+    LOGICAL_READERS["bytes-decimal"] = bounded
 
 
 class _UnboundedError(Exception):

@@ -7,6 +7,7 @@ import io
 import json
 import pickle
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -25,6 +26,7 @@ from ottla.pipelines.schemas import RegistryDecoder
 from ottla.pipelines.schemas.columns import as_arrow
 from ottla.pipelines.schemas.decoding import message_indexes
 from ottla.pipelines.schemas.registry import MAX_RESPONSE_BYTES, RegistrySettings
+from ottla.wire.avro import MOST_DECIMAL_BYTES
 from support.messages import message
 
 
@@ -118,6 +120,20 @@ def test_avro_values_and_each_error_by_itself(server):
     assert "Schema not found" in found.errors[6]
     assert found.failed == 5
     assert len(server.asked) == 2  # once for each id
+
+
+def test_avro_values_that_could_take_any_time_are_not_decoded(server):
+    """A billion nulls take ten bytes; a decimal's time grows with the square of its size."""
+    server.add(1, {"type": "array", "items": "null"})
+    server.add(2, {"type": "bytes", "logicalType": "decimal", "precision": 4000, "scale": 0})
+    nulls = b"\x80\xa8\xd6\xb9\x07\0"  # a block of 1,000,000,000 items
+    large = b"\x80\x80\x01" + b"\1" * 8192
+    began = time.process_time()
+    found = decoder(server).decode([framed(1, nulls), framed(2, large), framed(2, b"\2\5")])
+    assert time.process_time() - began < 5
+    assert "its values have no bound" in found.errors[0]
+    assert f"a decimal of more than {MOST_DECIMAL_BYTES} bytes" in found.errors[1]
+    assert found.rows == [None, None, 5]
 
 
 def test_an_array_of_arrow_comes_from_rows(server):

@@ -10,7 +10,6 @@ ID.avsc beside the table's schema.
 import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import pyarrow as pa
 
 from ottla.model.errors import ConfigError
 from ottla.pipelines.lake.json_columns import Parsed
-from ottla.wire.avro import MOST_DECIMAL_BYTES, read_schema, why_unbounded
+from ottla.wire.avro import bound_decimals, read_schema, why_unbounded
 
 HEADER = 5
 MISREAD = "no Avro record of the schema"
@@ -82,7 +81,7 @@ class AvroColumns:
         """Return what decodes one value into the table's schema."""
         from fastavro import schemaless_reader  # in a worker
 
-        _bound_decimals()
+        bound_decimals()
         wanted = self.schemas[None]
 
         def read(value: bytes) -> dict[str, Any]:
@@ -107,18 +106,3 @@ class AvroColumns:
 
 def _only(row: dict[str, Any], names: list[str]) -> dict[str, Any]:
     return {name: row.get(name) for name in names}
-
-
-@cache
-def _bound_decimals() -> None:
-    """Let fastavro refuse decimals that are too large, in all of this process."""
-    from fastavro.read import LOGICAL_READERS  # in a worker
-
-    read = LOGICAL_READERS["bytes-decimal"]
-
-    def bounded(data: bytes, *schemas: Any) -> Any:
-        if len(data) > MOST_DECIMAL_BYTES:
-            raise ValueError(f"a decimal of more than {MOST_DECIMAL_BYTES} bytes")
-        return read(data, *schemas)
-
-    LOGICAL_READERS["bytes-decimal"] = bounded

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from ottla.model.errors import ConfigError
 from ottla.pipelines.schemas.registry import RegisteredSchema, UnknownSchemaError
+from ottla.wire.avro import Schema, bound_decimals, why_unbounded
 
 Decode = Callable[[memoryview], Any]
 
@@ -50,6 +51,9 @@ def _avro(schema: RegisteredSchema) -> Decode:
         parsed = fastavro.parse_schema(json.loads(schema.text), named_schemas=named)
     except (SchemaParseException, UnknownType, ValueError, TypeError, KeyError) as error:
         raise UnknownSchemaError(f"Avro schema: {one_line(error)}") from None
+    if reason := why_unbounded(Schema(parsed, named)):
+        raise UnknownSchemaError(f"Avro schema: {reason}: its values have no bound")
+    bound_decimals()
 
     def decode(payload: memoryview) -> Any:
         source = io.BytesIO(payload)
